@@ -1,0 +1,1 @@
+"""Message contracts and the envelope."""

@@ -1,0 +1,1 @@
+"""Extract Brazilian fiscal documents with a model."""

@@ -1,0 +1,1 @@
+"""Filaviva's dlq-handler service."""

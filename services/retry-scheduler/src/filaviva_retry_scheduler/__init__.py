@@ -1,0 +1,1 @@
+"""Filaviva's retry-scheduler service."""

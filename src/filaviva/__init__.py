@@ -1,0 +1,1 @@
+"""Filaviva: the living queue."""
