@@ -1,0 +1,76 @@
+"""Everything Filaviva raises that a caller can act on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class FilavivaError(Exception):
+    """The root of our errors."""
+
+
+class Retryable(FilavivaError):  # noqa: N818 - a handler raises what it means
+    """Raised by a handler: the same job may succeed later. `retry_after` is in seconds."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Terminal(FilavivaError):  # noqa: N818 - a handler raises what it means
+    """Raised by a handler: repeating this job cannot help."""
+
+
+class Refused(Terminal):
+    """Raised by a handler: the other side understood and declined (a policy, a safety rule)."""
+
+
+class InvalidOutput(Terminal):
+    """What the handler or a model returned does not fit its schema or cannot be stored."""
+
+
+class LeaseLost(FilavivaError):  # noqa: N818
+    """The job is no longer ours: nothing this attempt still writes will count."""
+
+
+class ConfigurationError(FilavivaError):
+    """The process cannot start: the message says what was found, what is expected, what to do."""
+
+
+class Unreachable(FilavivaError):  # noqa: N818
+    """The broker or the database does not answer."""
+
+
+class NotPublished(FilavivaError):  # noqa: N818
+    """The broker has not taken the message over; it is still ours."""
+
+
+class NotFound(FilavivaError):  # noqa: N818
+    """There is no such thing, or it belongs to another tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One thing wrong with an input: where (JSON pointer) and what."""
+
+    pointer: str
+    detail: str
+
+
+class Rejected(FilavivaError):  # noqa: N818
+    """A request that cannot be taken: nothing was stored. `code` and `status` are public."""
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        *,
+        status: int,
+        flaws: Sequence[Flaw] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.status = status
+        self.flaws = tuple(flaws)
+        self.retry_after = retry_after

@@ -1,0 +1,60 @@
+"""What an attempt came to: a value, decided in one place."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+ErrorClass: TypeAlias = Literal[
+    "timeout",
+    "connection",
+    "rate_limited",
+    "upstream",
+    "invalid_input",
+    "invalid_output",
+    "refused",
+    "terminal",
+    "lost",
+    "canceled",
+    "unexpected",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong, as it is stored and shown. `frames` are "file:function", innermost last."""
+
+    error_class: ErrorClass
+    code: str
+    message: str
+    frames: tuple[str, ...] = ()
+    step: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The handler returned; `result` is JSON text (None: no result)."""
+
+    result: str | None = None
+    effects: tuple[Any, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """It may work later, but not sooner than `retry_after` seconds from now."""
+
+    failure: Failure
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """A person has to look at it."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Canceled:
+    """The work stopped because somebody asked for it."""
+
+
+Outcome: TypeAlias = Done | Retry | Dead | Canceled

@@ -1,0 +1,128 @@
+"""Settings: read once in `main`, from FILAVIVA_ variables, and handed down."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import field_validator
+
+from filaviva.errors import ConfigurationError
+
+QueueName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class Group(BaseModel):
+    """One group of settings: unknown names are refused, so that a typo does not pass in silence."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BrokerSettings(Group):
+    url: SecretStr = Field(description="amqp://user:password@host:5672/vhost")
+    management_url: SecretStr | None = Field(
+        default=None, description="http://user:password@host:15672, for doctor and topology verify"
+    )
+    confirm_timeout_seconds: float = Field(default=10, gt=0, le=120)
+
+
+class PostgresSettings(Group):
+    url: SecretStr = Field(description="postgresql://user:password@host:5432/database")
+    pool_size: int = Field(default=10, ge=2, le=200)
+
+
+class HttpSettings(Group):
+    host: str = "127.0.0.1"
+    port: Port = Field(default=0, description="each service has its own default")
+    max_body_bytes: int = Field(default=16 * 1024 * 1024, gt=0)
+    max_data_bytes: int = Field(default=256 * 1024, gt=0)
+
+
+class MetricsSettings(Group):
+    host: str = "127.0.0.1"
+    port: Port = Field(default=0, description="each service has its own default")
+
+
+class WorkerGroup(Group):
+    queues: Annotated[tuple[QueueName, ...], NoDecode] = Field(
+        default=(), description="comma-separated; empty: every queue of the app"
+    )
+    concurrency: int = Field(default=100, ge=1, le=10_000)
+    lease_seconds: float = Field(default=15, ge=1, le=3600)
+    detach_after_seconds: float = Field(default=600, gt=0)
+    grace_seconds: float = Field(default=30, ge=0)
+    max_result_bytes: int = Field(default=1024 * 1024, gt=0)
+
+    @field_validator("queues", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(filter(None, (name.strip() for name in value.split(","))))
+        return value
+
+
+class SlackSettings(Group):
+    webhook_url: SecretStr | None = None
+    bot_token: SecretStr | None = None
+    signing_secret: SecretStr | None = None
+    channel: str = "#filaviva"
+    api_url: str = "https://slack.com/api/"
+
+
+class Settings(BaseSettings):
+    """Every setting of every service; each service reads the groups it needs."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="FILAVIVA_", env_nested_delimiter="__", frozen=True, extra="ignore"
+    )
+
+    app: str | None = Field(default=None, description="package.module:attribute of your App")
+    environment: str = Field(default="development", description="shown in alerts")
+    console_url: str | None = Field(default=None, description="where alerts link to")
+    broker: BrokerSettings
+    postgres: PostgresSettings
+    http: HttpSettings = HttpSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    worker: WorkerGroup = WorkerGroup()
+    slack: SlackSettings = SlackSettings()
+
+
+S = TypeVar("S", bound=BaseSettings)
+
+
+def read(model: type[S], environment: Mapping[str, str] | None = None) -> S:
+    """Read settings; a wrong one ends the start with its name, what was found, what is expected."""
+    _read_secret_files(os.environ if environment is None else dict(environment))
+    try:
+        return model()
+    except ValidationError as invalid:
+        raise ConfigurationError(_explain(model, invalid)) from None
+
+
+def _read_secret_files(environment: Mapping[str, str]) -> None:
+    for name, path in list(environment.items()):
+        if name.startswith("FILAVIVA_") and name.endswith("_FILE"):
+            try:
+                value = Path(path).read_text(encoding="utf-8").strip()
+            except OSError as unreadable:
+                message = (
+                    f"{name}: found {path!r}, expected a readable file ({unreadable.strerror})"
+                )
+                raise ConfigurationError(message) from unreadable
+            os.environ.setdefault(name.removesuffix("_FILE"), value)
+
+
+def _explain(model: type[BaseSettings], invalid: ValidationError) -> str:
+    prefix = model.model_config.get("env_prefix", "")
+    lines = []
+    for error in invalid.errors(include_url=False):
+        name = prefix + "__".join(str(part).upper() for part in error["loc"])
+        secret = any(word in name for word in ("URL", "TOKEN", "SECRET", "PASSWORD"))
+        found = "nothing" if error["type"] == "missing" else repr(error["input"])
+        if secret and error["type"] != "missing":
+            found = "a value"
+        lines.append(f"{name}: found {found}, expected: {error['msg'].lower()}")
+    return "\n".join(lines)
