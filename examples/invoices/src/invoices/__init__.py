@@ -1,1 +1,1 @@
-"""Extract Brazilian fiscal documents with a model."""
+"""Extract Brazilian fiscal documents with a model: a user's package on Filaviva."""

@@ -1,0 +1,1 @@
+"""A stand-in for a model provider: not a model, and it says so."""
