@@ -1,0 +1,1 @@
+"""RabbitMQ: distributes wake-ups, holds pauses, buffers bursts."""
