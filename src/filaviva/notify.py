@@ -1,0 +1,63 @@
+"""Tell waiting processes which jobs changed: one coalesced NOTIFY, never in the hot transactions.
+
+NOTIFY takes a lock at commit that all notifying transactions share, so it has its own, at most
+one each 50 ms. It is a hint: who waits also polls.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from uuid import UUID
+
+import structlog
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from filaviva.service import wait
+
+CHANNEL = "filaviva_jobs"
+EVERYTHING = "*"
+_MOST = 200  # a payload holds 8000 bytes
+
+log = structlog.get_logger("filaviva")
+
+
+class Notifier:
+    """Collect ids of changed jobs and send them on."""
+
+    def __init__(self, engine: AsyncEngine, *, every: float = 0.05) -> None:
+        self._engine = engine
+        self._every = every
+        self._changed: set[UUID] = set()
+        self._some = asyncio.Event()
+
+    def changed(self, job_ids: Iterable[UUID]) -> None:
+        """Remember that these jobs changed (after the commit that changed them)."""
+        self._changed.update(job_ids)
+        if self._changed:
+            self._some.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Send what has been collected, until stopped; then send the rest."""
+        while not stop.is_set():
+            waiting = {asyncio.create_task(self._some.wait()), asyncio.create_task(stop.wait())}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in waiting:
+                task.cancel()
+            await self.step()
+            await wait(stop, self._every)
+        await self.step()
+
+    async def step(self) -> int:
+        """Send one notification; return how many jobs it named."""
+        ids, self._changed = self._changed, set()
+        self._some.clear()
+        if not ids:
+            return 0
+        payload = EVERYTHING if len(ids) > _MOST else ",".join(map(str, ids))
+        try:
+            async with self._engine.connect() as connection:
+                autocommit = await connection.execution_options(isolation_level="AUTOCOMMIT")
+                await autocommit.exec_driver_sql("SELECT pg_notify($1, $2)", (CHANNEL, payload))
+        except (DBAPIError, OSError) as unreachable:
+            log.info("a change was not announced; those who wait will poll", why=str(unreachable))
+        return len(ids)

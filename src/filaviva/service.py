@@ -1,0 +1,103 @@
+"""What every service process shares: settings, signals, logs, metrics, loops in one group."""
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import structlog
+import uvloop
+
+from filaviva.errors import ConfigurationError
+from filaviva.settings import Settings, read
+from filaviva.telemetry import logs
+from filaviva.telemetry.metrics import Metrics
+
+log = structlog.get_logger("filaviva")
+
+
+class Loop(Protocol):
+    """A duty that turns until it is asked to stop."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Turn until `stop` is set."""
+        ...
+
+
+Main = Callable[[Settings, asyncio.Event], Awaitable[None]]
+
+
+def run(name: str, main: Main) -> None:
+    """Run a service to its end: exit code 0 when asked to stop, 2 for wrong settings.
+
+    SIGTERM and SIGINT set the stop event; a second one ends the process at once.
+    """
+    logs.configure(service=name)
+    try:
+        settings = read(Settings)
+        uvloop.run(_until_stopped(name, settings, main))
+    except ConfigurationError as wrong:
+        print(f"filaviva {name} cannot start:\n{wrong}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(2) from None
+
+
+async def _until_stopped(name: str, settings: Settings, main: Main) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _ask_to_stop, stop, number)
+    log.info("started", name=name)
+    await main(settings, stop)
+    log.info("stopped", name=name)
+
+
+def _ask_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
+    if stop.is_set():
+        log.warning("stopped at once", signal=number.name)
+        sys.exit(1)
+    stop.set()
+
+
+async def serve(*loops: Loop, stop: asyncio.Event) -> None:
+    """Run the loops side by side; when one fails or `stop` is set, all end."""
+    async with asyncio.TaskGroup() as group:
+        for loop in loops:
+            group.create_task(_turn(loop, stop), name=type(loop).__name__)
+
+
+async def _turn(loop: Loop, stop: asyncio.Event) -> None:
+    try:
+        await loop.run(stop)
+    finally:
+        stop.set()
+
+
+async def wait(stop: asyncio.Event, seconds: float) -> None:
+    """Pause, but wake at once when asked to stop."""
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass
+
+
+class LoopLag:
+    """Measure how late the event loop is: a handler that blocks it shows here."""
+
+    def __init__(self, metrics: Metrics, *, every: float = 0.5) -> None:
+        self._metrics = metrics
+        self._every = every
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Measure until stopped; say so when it was late by more than a second."""
+        while not stop.is_set():
+            before = time.monotonic()
+            await wait(stop, self._every)
+            if stop.is_set():
+                return
+            lag = max(0.0, time.monotonic() - before - self._every)
+            self._metrics.loop_lag.set(lag)
+            if lag > 1:
+                log.warning("the event loop was blocked", seconds=round(lag, 3))

@@ -1,0 +1,1 @@
+"""Metrics, logs and the health endpoint; the journey itself only states facts."""

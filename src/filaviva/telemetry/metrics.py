@@ -1,0 +1,106 @@
+"""The public metrics: names and labels are promises (docs/reference/metrics.md).
+
+No tenant, user or id is ever a label.
+"""
+
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+
+# Attempts and whole jobs may take hours; the last bucket is four of them.
+LONG = (0.1, 0.5, 1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
+SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Metrics:
+    """Every metric of one process, on a registry of its own."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._jobs()
+        self._journey()
+        self._worker()
+        build = Info("filaviva_build", "The running release", registry=self.registry)
+        build.info({"version": version("filaviva"), "revision": ""})
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"filaviva_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"filaviva_{name}", text, labels, registry=self.registry)
+
+    def _histogram(
+        self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = LONG
+    ) -> Histogram:
+        return Histogram(f"filaviva_{name}", text, labels, registry=self.registry, buckets=buckets)
+
+    def _jobs(self) -> None:
+        self.jobs_submitted = self._counter(
+            "jobs_submitted_total", "Submissions by what became of them", "type", "source", "result"
+        )
+        self.job_attempts = self._counter(
+            "job_attempts_total", "Ended attempts", "type", "outcome", "error_class"
+        )
+        self.jobs_finished = self._counter("jobs_finished_total", "Final states", "type", "state")
+        self.attempt_duration = self._histogram(
+            "job_attempt_duration_seconds", "From claim to outcome", "type", "outcome"
+        )
+        self.queue_wait = self._histogram("job_queue_wait_seconds", "From due to claimed", "type")
+        self.end_to_end = self._histogram(
+            "job_end_to_end_seconds", "From submitted to final", "type", "state"
+        )
+        self.retry_pause = self._histogram("retry_pause_seconds", "Pauses as decided", "type")
+        self.retry_lateness = self._histogram(
+            "retry_lateness_seconds", "From the end of a pause to the claim", buckets=SHORT
+        )
+        self.job_cost = self._counter("job_cost_usd", "Spent by ended attempts", "type")
+        self.llm_tokens = self._counter(
+            "llm_tokens_total", "Tokens of recorded model calls", "provider", "model", "kind"
+        )
+        self.llm_cost = self._counter(
+            "llm_cost_usd_total", "Cost of recorded model calls", "provider", "model", "type"
+        )
+        self.step_attempts = self._counter(
+            "step_attempts_total", "Executed steps", "type", "step", "outcome"
+        )
+
+    def _journey(self) -> None:
+        self.outbox_pending = self._gauge("outbox_pending", "Messages not yet confirmed")
+        self.publish_confirm = self._histogram(
+            "publish_confirm_seconds", "From publish to confirm", "outcome", buckets=SHORT
+        )
+        self.duplicates = self._counter(
+            "duplicates_suppressed_total", "Messages that had no effect", "consumer", "cause"
+        )
+        self.dead_letters = self._counter(
+            "dead_letters_total", "Dead letters by reason", "type", "reason"
+        )
+        self.dead_letters_open = self._gauge(
+            "dead_letters_open", "Dead letters waiting for a person", "type", "reason"
+        )
+        self.replays = self._counter("replays_total", "Replayed letters", "outcome")
+        self.notifications = self._counter(
+            "notifications_total", "Alerts to people", "channel", "outcome"
+        )
+        self.wakeups_reissued = self._counter(
+            "wakeups_reissued_total", "Wake-ups sent again", "cause"
+        )
+        self.leases_expired = self._counter(
+            "leases_expired_total", "Leases the sweeper freed", "type"
+        )
+        self.contract_violations = self._counter(
+            "contract_violations_total", "Messages that do not fit", "type", "version", "reason"
+        )
+        self.consumer_rebuilt = self._counter(
+            "consumer_rebuilt_total", "Consumers built again", "cause"
+        )
+
+    def _worker(self) -> None:
+        self.lease_lost = self._counter(
+            "lease_lost_total", "Outcomes that came too late and are void", "type"
+        )
+        self.worker_slots = self._gauge("worker_slots", "Slots by state", "state")
+        self.loop_lag = self._gauge("event_loop_lag_seconds", "Delay of the event loop, lately")
+        self.cancel_seconds = self._histogram(
+            "cancel_seconds", "From cancel to stopped", "rung", buckets=SHORT
+        )
