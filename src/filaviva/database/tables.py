@@ -254,6 +254,7 @@ replays = Table(
     Column("rate_per_second", Double),
     Column("canary", Integer),
     Column("state", Text, nullable=False),
+    Column("error", Text),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("finished_at", DateTime(timezone=True)),
 )
@@ -267,8 +268,12 @@ replay_letters = Table(
     Column("epoch", BigInteger),
     Column("state", Text, nullable=False),
     Column("cost_before", Numeric, nullable=False),
+    Column("estimated_usd", Numeric, nullable=False),
+    Column("outcome", Text),
+    Column("cost_usd", Numeric),
     Column("error", Text),
     Column("sent_at", DateTime(timezone=True)),
+    Column("closed_at", DateTime(timezone=True)),
 )
 
 notifications = Table(
@@ -286,6 +291,15 @@ notifications = Table(
     Column("error", Text),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("sent_at", DateTime(timezone=True)),
+)
+
+notification_channels = Table(
+    "notification_channels",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("open_at", DateTime(timezone=True), nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("error", Text),
 )
 
 workers = Table(

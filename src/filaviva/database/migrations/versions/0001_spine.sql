@@ -247,6 +247,7 @@ CREATE TABLE filaviva.dead_letters (
     UNIQUE (job_id, epoch)
 );
 CREATE INDEX dead_letters_of_group ON filaviva.dead_letters (group_id, id);
+CREATE INDEX dead_letters_newest ON filaviva.dead_letters (tenant, id);
 CREATE INDEX dead_letters_open ON filaviva.dead_letters (tenant, id) WHERE status IN ('open', 'replaying');
 
 CREATE TABLE filaviva.replays (
@@ -259,9 +260,11 @@ CREATE TABLE filaviva.replays (
     rate_per_second  double precision,
     canary           integer,
     state            text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'finished', 'stopped')),
+    error            text,                     -- why it stopped by itself
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at      timestamptz
 );
+CREATE INDEX replays_running ON filaviva.replays (id) WHERE state = 'running';
 
 CREATE TABLE filaviva.replay_letters (
     replay_id       uuid NOT NULL REFERENCES filaviva.replays (id),
@@ -270,10 +273,16 @@ CREATE TABLE filaviva.replay_letters (
     epoch           bigint,
     state           text NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'sent', 'refused', 'stopped')),
     cost_before     numeric NOT NULL DEFAULT 0,
+    estimated_usd   numeric NOT NULL DEFAULT 0,   -- what its last attempt had cost
+    outcome         text CHECK (outcome IN ('succeeded', 'failed', 'canceled')),
+    cost_usd        numeric,                      -- what the replay really cost, once it ended
     error           text,
     sent_at         timestamptz,
+    closed_at       timestamptz,
     PRIMARY KEY (replay_id, dead_letter_id)
 );
+CREATE INDEX replay_letters_running ON filaviva.replay_letters (dead_letter_id)
+    WHERE state = 'sent' AND outcome IS NULL;
 CREATE INDEX replay_letters_waiting ON filaviva.replay_letters (replay_id, dead_letter_id) WHERE state = 'waiting';
 
 CREATE TABLE filaviva.notifications (
@@ -292,6 +301,14 @@ CREATE TABLE filaviva.notifications (
     UNIQUE (group_id, episode, kind, channel)
 );
 CREATE INDEX notifications_due ON filaviva.notifications (next_try_at) WHERE state = 'waiting';
+
+-- The pace of each channel, shared by all processes that send to it.
+CREATE TABLE filaviva.notification_channels (
+    name      text PRIMARY KEY,
+    open_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    failures  integer NOT NULL DEFAULT 0,      -- in a row
+    error     text
+);
 
 -- Who is alive and what it can read; also how far each queue has come (for the reconciler).
 CREATE TABLE filaviva.workers (
