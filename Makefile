@@ -1,0 +1,54 @@
+# `make` prints what there is.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo dev test test-unit test-all lint types imports servers bench pins clean
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+MEMBERS := $(wildcard pyproject.toml contracts/pyproject.toml services/*/pyproject.toml examples/*/pyproject.toml)
+SOURCES := src contracts services examples tests
+
+help: ## print this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
+
+setup: $(INSTALLED) ## make .venv with everything installed (the others call it)
+
+$(INSTALLED): requirements/all.txt $(MEMBERS) deploy/local/setup.sh
+	@deploy/local/setup.sh
+	@touch $@
+
+demo: setup ## the whole journey on real servers, with faults, and its facts checked
+	@$(BIN)/python -m invoices.demo
+
+dev: setup ## the stack in the foreground, restarted on change; Ctrl-C ends all of it
+	@$(BIN)/python -m filaviva.dev --app invoices.app:app --reload
+
+test: setup lint types imports servers ## everything CI runs
+	@$(BIN)/pytest -m "not soak and not bench and not browser"
+
+test-unit: setup ## the tests that need no server
+	@$(BIN)/pytest tests/unit contracts/tests
+
+test-all: setup lint types imports servers ## everything, also what is long or measures
+	@$(BIN)/pytest
+
+lint: setup ## rules and format
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check $(SOURCES)
+
+types: setup ## mypy, strict
+	@$(BIN)/mypy
+
+imports: setup ## who may import whom
+	@$(BIN)/lint-imports
+
+servers: setup ## install what the tests' servers need: RabbitMQ of the machine, and 4.3
+	@$(BIN)/python -m filaviva.dev.prepare
+
+bench: setup ## measure, with raw loops as the yardstick
+	@$(BIN)/pytest -m bench -s tests/benchmarks
+
+pins: setup ## compile requirements/all.txt anew (needs uv)
+	@deploy/local/pins.sh
+
+clean: ## remove what was made here (.venv and caches)
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
