@@ -1,0 +1,61 @@
+"""Run a piece of work in a transaction, again when the database asks for it."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import asyncpg
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolExhausted
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+T = TypeVar("T")
+
+_SERIALIZATION_FAILURE = "40001"
+_DEADLOCK = "40P01"
+_LOCK_NOT_AVAILABLE = "55P03"
+_TRIES = 5
+
+# 08 connection, 53 resources, 57 shutdown and crash, 25006 a standby that was just promoted from.
+_ABSENT = ("08", "53", "57P", "25006")
+
+
+async def transact(engine: AsyncEngine, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+    """Commit the work and give its result; after a deadlock do all of it again, afresh."""
+    for _ in range(_TRIES - 1):
+        try:
+            return await _once(engine, work)
+        except DBAPIError as refused:
+            if code(refused) not in (_SERIALIZATION_FAILURE, _DEADLOCK):
+                raise
+            await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311 - spreads the rivals
+    return await _once(engine, work)
+
+
+async def _once(engine: AsyncEngine, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+    async with engine.begin() as connection:
+        return await work(connection)
+
+
+def code(error: BaseException) -> str | None:
+    """Give the SQLSTATE of a database error; None when the server did not say one."""
+    origin = error.orig if isinstance(error, DBAPIError) else error
+    found: str | None = getattr(origin, "sqlstate", None)
+    return found
+
+
+def unreachable(error: BaseException) -> bool:
+    """Tell whether the database was not there, as against: it refused what was asked."""
+    if isinstance(error, OSError | TimeoutError | PoolExhausted | asyncpg.InterfaceError):
+        return True
+    # While it connects, SQLAlchemy lets the driver's own errors through.
+    if not isinstance(error, DBAPIError | asyncpg.PostgresError):
+        return False
+    found = code(error)
+    return found is None or found.startswith(_ABSENT)
+
+
+def locked(error: BaseException) -> bool:
+    """Tell whether somebody else held a row for longer than we wait."""
+    return code(error) == _LOCK_NOT_AVAILABLE
