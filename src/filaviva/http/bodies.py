@@ -1,0 +1,107 @@
+"""Read a request's body: as much as is allowed, only JSON, exactly as it was written."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+
+from filaviva import canonical
+from filaviva.errors import Rejected
+
+_MIB = 1024 * 1024
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """How much is accepted, how much more is read only to be thrown away, and for how long."""
+
+    accepted: int = 16 * _MIB
+    thrown_away: int = 64 * _MIB
+    seconds: float = 60
+
+
+async def read_body(request: Request) -> bytes:
+    """Give the whole body, or refuse it (413) after having read it.
+
+    Closing early would reset the connection under a client that is still sending, which then
+    never sees our answer.
+    """
+    limits: BodyLimits = request.app.state.body_limits
+    _refuse_announced(request, limits)
+    try:
+        async with asyncio.timeout(limits.seconds):
+            return await _read(request.stream(), limits)
+    except TimeoutError:
+        detail = f"the body did not arrive within {limits.seconds:g} s"
+        raise Rejected("too_slow", detail, status=408) from None
+
+
+async def _read(chunks: AsyncIterator[bytes], limits: BodyLimits) -> bytes:
+    body = bytearray()
+    size = 0
+    async for chunk in chunks:
+        size += len(chunk)
+        if size <= limits.accepted:
+            body += chunk
+        elif size > limits.thrown_away:
+            break
+        else:
+            body.clear()
+    if size > limits.accepted:
+        raise _too_large(limits)
+    return bytes(body)
+
+
+def _refuse_announced(request: Request, limits: BodyLimits) -> None:
+    # A client that asks first (Expect: 100-continue) has not sent anything yet.
+    size = request.headers.get("content-length", "")
+    if not size.isdecimal() or int(size) <= limits.accepted:
+        return
+    if request.headers.get("expect", "").lower() == "100-continue":
+        raise _too_large(limits)
+
+
+def _too_large(limits: BodyLimits) -> Rejected:
+    detail = f"the body is larger than {limits.accepted} bytes"
+    return Rejected("body_too_large", detail, status=413)
+
+
+async def read_json(request: Request) -> Any:
+    """Give the body as JSON with exact numbers; 415 for another content type, 400 if broken."""
+    wrong = _wrong_type(request)
+    body = await read_body(request)  # read in any case: see there
+    if wrong is not None:
+        raise Rejected("unsupported_media_type", wrong, status=415)
+    return canonical.parse(body)
+
+
+def _wrong_type(request: Request) -> str | None:
+    found = request.headers.get("content-type", "")
+    kind, _, parameters = found.lower().partition(";")
+    name, _, value = parameters.strip().partition("=")
+    charset = value.strip('" ') if name.strip() == "charset" else "utf-8"
+    if kind.strip() != "application/json" or charset not in ("utf-8", "utf8", "us-ascii"):
+        return f"found content type {found or 'none'!r}, expected application/json in UTF-8"
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding != "identity":
+        return f"found content encoding {encoding!r}, expected none"
+    return None
+
+
+def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
+    """Make the dependency that reads a body of this shape (strict JSON, then pydantic)."""
+
+    async def body(request: Request) -> M:
+        value = await read_json(request)
+        try:
+            return model.model_validate(value)
+        except ValidationError as invalid:
+            errors = [{**error, "loc": ("body", *error["loc"])} for error in invalid.errors()]
+            raise RequestValidationError(errors) from None
+
+    return body

@@ -1,0 +1,1 @@
+"""What a person or a program asks for: the same functions for HTTP, CLI and console."""
