@@ -1,6 +1,7 @@
 """The samples come from the installed package, and a missing one is named."""
 
 import pytest
+
 from invoices import documents
 from invoices.documents import Document, DocumentMissing
 

@@ -3,14 +3,15 @@
 from decimal import Decimal
 
 import pytest
-from invoices import documents
-from invoices.checking import DoesNotAddUp, check_totals
-from invoices.models import Invoice
-from invoices.parsing import NotAnInvoice, parse
 from nfelib.cte.bindings.v4_0.cte_os_v4_00 import CteOs
 from nfelib.cte.bindings.v4_0.cte_v4_00 import Cte
 from nfelib.nfe.bindings.v4_0.proc_nfe_v4_00 import NfeProc
 from xsdata.formats.dataclass.parsers import XmlParser
+
+from invoices import documents
+from invoices.checking import DoesNotAddUp, check_totals
+from invoices.models import Invoice
+from invoices.parsing import NotAnInvoice, parse
 
 # name, kind, number, lines, goods, total
 TEN = [

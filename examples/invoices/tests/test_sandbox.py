@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 
 import openai
 import pytest
+
 from invoices import documents
 from invoices.model_call import Origin, Reader, invoice_in
 from invoices.parsing import parse

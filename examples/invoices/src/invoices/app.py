@@ -13,14 +13,13 @@ from invoices.models import Invoice
 from invoices.provider import Provider
 from invoices.storage import store, tables
 
+# Pauses of 1, 2, 4 … s; a provider that asks for more by Retry-After gets more.
+POLICY = Policy(max_attempts=4, base=1, cap=30, jitter=0.5, timeout=120)
+
 app = App("invoices", tables=tables)
 
 
-@app.handler(
-    ExtractInvoice,
-    queue="llm",
-    policy=Policy(max_attempts=4, base=1, cap=30, jitter=0.5, timeout=120),
-)
+@app.handler(ExtractInvoice, queue="llm", policy=POLICY)
 async def extract(job: ExtractInvoice, ctx: Context) -> Invoice:
     """Fetch a document, have a model read it, check that it adds up, and store it once."""
     url = str(job.document_url)

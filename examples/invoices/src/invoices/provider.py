@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+MODEL = "gpt-4o-mini"
 # Written by `python -m invoices.sandbox --state .filaviva/sandbox.json`.
 SANDBOX_STATE = Path(".filaviva/sandbox.json")
 
@@ -19,7 +20,7 @@ class Provider:
 
     base_url: str
     api_key: str
-    model: str = "gpt-4o-mini"
+    model: str = MODEL
     timeout: float = 60.0
 
     @classmethod
@@ -29,7 +30,7 @@ class Provider:
         return cls(
             base_url=base_url,
             api_key=api_key,
-            model=environment.get("INVOICES_MODEL", cls.model),
+            model=environment.get("INVOICES_MODEL", MODEL),
             timeout=_seconds(environment.get("INVOICES_MODEL_TIMEOUT", "60")),
         )
 

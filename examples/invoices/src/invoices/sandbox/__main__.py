@@ -5,9 +5,11 @@ import json
 import logging
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from threading import Thread
 
 import uvicorn
 from fastapi import FastAPI
@@ -30,7 +32,15 @@ def main() -> None:
         # Hanging on purpose must not keep the process from ending.
         timeout_graceful_shutdown=1,
     )
-    uvicorn.Server(settings).run(sockets=[listener])
+    server = uvicorn.Server(settings)
+    if options.attached:
+        Thread(target=_end_with_stdin, args=(server,), name="attached", daemon=True).start()
+    server.run(sockets=[listener])
+
+
+def _end_with_stdin(server: uvicorn.Server) -> None:
+    sys.stdin.buffer.read()
+    server.should_exit = True
 
 
 class Announcement:
@@ -70,6 +80,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--state", type=Path, help="file to write the address to, as JSON")
+    parser.add_argument("--attached", action="store_true", help="end when standard input closes")
     return parser.parse_args()
 
 

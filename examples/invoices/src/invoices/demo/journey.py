@@ -1,0 +1,168 @@
+"""The journey itself: submit, fail on purpose, kill, recover, correct, replay."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from invoices.demo.api import Api, Json, Provider
+from invoices.demo.evidence import Evidence, Killing, Notes, Trail
+from invoices.demo.plan import CALM, CORRECTED, MISREAD, STORMY, TEN, WRONG, Case
+from invoices.demo.screen import Screen
+from invoices.demo.slack import Inbox
+from invoices.demo.stack import DemoFailed
+from invoices.demo.truth import Truth, Waiting
+from invoices.demo.watching import Watch
+
+T = TypeVar("T")
+PATIENCE = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """One run over a started stack."""
+
+    api: Api
+    provider: Provider
+    truth: Truth
+    slack: Inbox
+    screen: Screen
+
+    async def play(self) -> Evidence:
+        """Go all the way; return what is to be judged."""
+        await self._plan_faults()
+        killing = await self._kill_a_worker()
+        duplicate = await self._submit_the_rest()
+        await self._watch("succeeded or dead", self._ended)
+        letters = await self._show_letters()
+        await self._replay(letters)
+        await self._watch("succeeded", self._succeeded)
+        again = await self.api.replay_status(letters[WRONG.document]["id"])
+        return await self._collect(Notes(killing, duplicate, again))
+
+    async def _plan_faults(self) -> None:
+        self.screen.chapter("The provider (a sandbox) will fail on purpose")
+        for case in (*STORMY, MISREAD):
+            await self.provider.plan(case.document, case.faults)
+            self.screen.say(f"{case.document}: {', then '.join(case.faults)}")
+
+    async def _kill_a_worker(self) -> Killing:
+        """Kill a worker whose jobs have been read and paid for, but not yet stored."""
+        self.screen.chapter("Four documents, and a worker killed between paying and storing")
+        async with self.truth.holding_the_table():
+            ids = await self._submit(CALM)
+            waiting = await self._until("the documents to be read", lambda: self._all_read(ids))
+            victim = waiting[0].pid
+            os.kill(victim, signal.SIGKILL)
+        names = {job_id: name for name, job_id in ids.items()}
+        documents = tuple(names[w.job_id] for w in waiting if w.pid == victim)
+        self.screen.say(f"SIGKILL to worker {victim}: it was about to store {', '.join(documents)}")
+        return Killing(victim, documents)
+
+    async def _all_read(self, ids: dict[str, str]) -> list[Waiting] | None:
+        waiting = await self.truth.about_to_be_stored()
+        return waiting if {w.job_id for w in waiting} == set(ids.values()) else None
+
+    async def _submit_the_rest(self) -> Json:
+        self.screen.chapter("Six more, and one document that is no invoice")
+        await self._submit((*STORMY, MISREAD, WRONG))
+        self.screen.say(f"{MISREAD.document}: submitted a second time with the same key")
+        return await self._submit_one(MISREAD)
+
+    async def _submit(self, cases: Iterable[Case]) -> dict[str, str]:
+        answers = {case.document: await self._submit_one(case) for case in cases}
+        self.screen.say(f"accepted: {', '.join(answers)}")
+        return {name: answer["jobId"] for name, answer in answers.items()}
+
+    async def _submit_one(self, case: Case) -> Json:
+        return await self.api.submit(
+            self.provider.address(case.document),
+            key=f"demo-{case.document}",
+            document=case.document,
+        )
+
+    async def _watch(self, what: str, enough: Callable[[dict[str, Json]], bool]) -> None:
+        with self.screen.counting(len(TEN)) as count:
+            watch = Watch(self.screen, count, {case.document for case in TEN})
+            await self._until(f"every job to be {what}", lambda: self._look(watch, enough))
+
+    async def _look(self, watch: Watch, enough: Callable[[dict[str, Json]], bool]) -> bool:
+        jobs = await self.api.jobs()
+        watch.show(jobs)
+        return enough(jobs)
+
+    @staticmethod
+    def _ended(jobs: dict[str, Json]) -> bool:
+        return all(job["status"] in ("succeeded", "failed", "canceled") for job in jobs.values())
+
+    @staticmethod
+    def _succeeded(jobs: dict[str, Json]) -> bool:
+        return all(job["status"] == "succeeded" for job in jobs.values())
+
+    async def _show_letters(self) -> dict[str, Json]:
+        self.screen.chapter("Two dead letters, and one alert for each cause")
+        letters = await self._until("both dead letters", self._both_letters)
+        for name, letter in letters.items():
+            self.screen.say(f"{name}: {letter['reason']}: {letter['error']['message']}")
+        await self._until("both alerts", self._both_alerts)
+        for text in self.slack.texts():
+            self.screen.say(f"Slack (local stand-in) got: {' | '.join(text.splitlines())}")
+        return letters
+
+    async def _both_letters(self) -> dict[str, Json] | None:
+        jobs = {job["jobId"]: name for name, job in (await self.api.jobs()).items()}
+        letters = {jobs[letter["jobId"]]: letter for letter in await self.api.dead_letters()}
+        return letters if set(letters) == {MISREAD.document, WRONG.document} else None
+
+    async def _both_alerts(self) -> bool:
+        return len(self.slack.messages) >= 2  # noqa: PLR2004 - one for each cause
+
+    async def _replay(self, letters: dict[str, Json]) -> None:
+        self.screen.chapter("Sent back: one as it is, one corrected")
+        await self.api.replay(letters[MISREAD.document]["id"], reason="the model may do better")
+        self.screen.say(f"{MISREAD.document}: replayed as it is")
+        address = self.provider.address(CORRECTED)
+        patch = [{"op": "replace", "path": "/documentUrl", "value": address}]
+        await self.api.replay(letters[WRONG.document]["id"], reason="wrong file", patch=patch)
+        self.screen.say(f"{WRONG.document}: /documentUrl corrected to {CORRECTED}, replayed")
+
+    async def _collect(self, notes: Notes) -> Evidence:
+        await self._until("both dead letters to be resolved", self._resolved)
+        jobs = await self.api.jobs()
+        return Evidence(
+            notes=notes,
+            trails={name: await self._trail(job["jobId"]) for name, job in jobs.items()},
+            calls=tuple(await self.provider.calls()),
+            letters=tuple(await self.api.dead_letters()),
+            stored=await self.truth.stored(),
+            alerts=tuple(self.slack.texts()),
+        )
+
+    async def _resolved(self) -> bool:
+        return all(letter["status"] == "resolved" for letter in await self.api.dead_letters())
+
+    async def _trail(self, job_id: str) -> Trail:
+        return Trail(
+            job=await self.api.job(job_id),
+            attempts=tuple(await self.api.attempts(job_id)),
+            steps=tuple(await self.api.steps(job_id)),
+        )
+
+    async def _until(self, what: str, look: Callable[[], Awaitable[T | None]]) -> T:
+        """Look until there is something to see; say what was waited for if it never comes."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not (seen := await look()):  # noqa: ASYNC110 - it happens in other processes
+                    await asyncio.sleep(0.15)
+        except TimeoutError:
+            raise DemoFailed(
+                f"waited {PATIENCE:.0f} s for {what}; {await self._states()}"
+            ) from None
+        return seen
+
+    async def _states(self) -> str:
+        jobs = await self.api.jobs()
+        states: dict[str, Any] = {name: job["status"] for name, job in jobs.items()}
+        return ", ".join(f"{name} {state}" for name, state in states.items()) or "no jobs"

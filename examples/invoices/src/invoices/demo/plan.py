@@ -1,0 +1,50 @@
+"""What is sent, what goes wrong on purpose, and what must come of it."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+# How the stack is set up for the demonstration, in seconds.
+LEASE = 6
+MODEL_TIMEOUT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One document: the provider's faults in order, and the outcomes of its attempts.
+
+    Attempts that were lost with the killed worker come on top of `outcomes`.
+    """
+
+    document: str
+    outcomes: tuple[str, ...]
+    faults: tuple[str, ...] = ()
+
+
+# All well with these: they are about to be stored when their worker is killed.
+CALM = (
+    Case("nfe-29248", ("succeeded",)),
+    Case("nfe-1", ("succeeded",)),
+    Case("cte-22222", ("succeeded",)),
+    Case("cte-os-26", ("succeeded",)),
+)
+
+STORMY = (
+    Case("nfe-1687", ("retry", "succeeded"), ("429:2",)),
+    Case("nfe-47428", ("retry", "succeeded"), ("429-date:3",)),
+    Case("nfe-47605", ("retry", "succeeded"), ("500",)),
+    Case("nfe-47686", ("retry", "succeeded"), ("hang:30",)),
+    Case("nfe-26663", ("retry", "retry", "succeeded"), ("503", "429:2")),
+)
+
+# Dead at first; replayed as it is.
+MISREAD = Case("nfe-27677", ("failed", "succeeded"), ("bad_output",))
+
+# Dead at first; corrected to the spare invoice and replayed.
+WRONG = Case("inut-101", ("failed", "succeeded"))
+CORRECTED = "nfe-47671"
+
+TEN = (*CALM, *STORMY, MISREAD)
+CASES = (*TEN, WRONG)
+
+# The declared totals of the ten and of the corrected one, read from their XML.
+SUM_STORED = Decimal("203879.41")
