@@ -248,6 +248,9 @@ CREATE TABLE filaviva.dead_letters (
 );
 CREATE INDEX dead_letters_of_group ON filaviva.dead_letters (group_id, id);
 CREATE INDEX dead_letters_newest ON filaviva.dead_letters (tenant, id);
+-- Letters that may close by themselves: their job goes on.
+CREATE INDEX dead_letters_moving ON filaviva.dead_letters (id) WHERE status = 'replaying'
+    OR (status = 'open' AND reason IN ('unsupported_version', 'unroutable'));
 CREATE INDEX dead_letters_open ON filaviva.dead_letters (tenant, id) WHERE status IN ('open', 'replaying');
 
 CREATE TABLE filaviva.replays (
