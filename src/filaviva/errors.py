@@ -28,6 +28,14 @@ class InvalidOutput(Terminal):
     """What the handler or a model returned does not fit its schema or cannot be stored."""
 
 
+class InvalidInput(Terminal):
+    """The job's data does not fit the handler's contract: the handler was not started."""
+
+    def __init__(self, message: str, flaws: "Sequence[Flaw]" = ()) -> None:
+        super().__init__(message)
+        self.flaws = tuple(flaws)
+
+
 class LeaseLost(FilavivaError):  # noqa: N818
     """The job is no longer ours: nothing this attempt still writes will count."""
 

@@ -1,0 +1,122 @@
+"""An application: its handlers, and how to find it."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from filaviva.errors import ConfigurationError
+from filaviva.handler import Handler
+from filaviva.policy import Policy
+from filaviva_contracts import Contract
+
+if TYPE_CHECKING:  # SQLAlchemy takes longer to import than all of the SDK
+    from sqlalchemy import MetaData
+
+F = TypeVar("F", bound=Callable[..., Any])
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+
+
+class App:
+    """The handlers of one application, by contract type and version."""
+
+    def __init__(self, name: str, *, tables: "MetaData | None" = None) -> None:
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise ConfigurationError(
+                f"App: found the name {name!r}, expected a lower-case letter, "
+                "then at most 39 of a-z 0-9 _ -"
+            )
+        self.name = name
+        self.tables = tables
+        self._handlers: dict[str, dict[int, Handler]] = {}
+
+    def __repr__(self) -> str:
+        return f"App({self.name!r})"
+
+    @property
+    def handlers(self) -> Mapping[str, Mapping[int, Handler]]:
+        """Every handler: type, then version."""
+        return MappingProxyType(self._handlers)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Every queue that a handler reads."""
+        return tuple(sorted({handler.queue for handler in self.all_handlers()}))
+
+    def all_handlers(self) -> list[Handler]:
+        """Every handler in one list, by type and version."""
+        return [
+            versions[version]
+            for _, versions in sorted(self._handlers.items())
+            for version in sorted(versions)
+        ]
+
+    def find(self, contract_type: str, version: int) -> Handler | None:
+        """Find the handler of a contract; None if this app has none."""
+        return self._handlers.get(contract_type, {}).get(version)
+
+    def handler(
+        self, contract: type[Contract], *, queue: str = "default", policy: Policy | None = None
+    ) -> Callable[[F], F]:
+        """Register the function below for a contract; it stays callable as it is."""
+
+        def register(function: F) -> F:
+            self._add(Handler.of(contract, function, queue, Policy() if policy is None else policy))
+            return function
+
+        return register
+
+    def _add(self, handler: Handler) -> None:
+        kind, version = handler.contract.contract_type, handler.contract.contract_version
+        versions = self._handlers.setdefault(kind, {})
+        if version in versions:
+            raise ConfigurationError(
+                f"app {self.name!r}: found {versions[version].name} and {handler.name} "
+                f"for {kind} v{version}, expected one handler"
+            )
+        versions[version] = handler
+
+
+def load_app(path: str) -> App:
+    """Import "package.module:attribute" and make sure that it is an App."""
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise ConfigurationError(f"FILAVIVA_APP: found {path!r}, expected package.module:attribute")
+    here = os.getcwd()  # noqa: PTH109 - sys.path holds strings
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)  # an installed console script does not look where it is started
+    found = _attribute(path, _module(path, module_name), attribute)
+    if not isinstance(found, App):
+        raise ConfigurationError(
+            f"FILAVIVA_APP: {path} is found to be a {type(found).__name__}, expected an App"
+        )
+    return found
+
+
+def _module(path: str, name: str) -> Any:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not f"{name}.".startswith(f"{missing.name}."):
+            raise  # the app's own code imports something that is not there
+        raise ConfigurationError(
+            f"FILAVIVA_APP: found {path!r}, but there is no module {missing.name!r}; "
+            "expected an installed package, or one in the present folder"
+        ) from None
+
+
+def _attribute(path: str, module: Any, name: str) -> Any:
+    found = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            apps = sorted(key for key, value in vars(module).items() if isinstance(value, App))
+            known = ", ".join(apps) or "none"
+            raise ConfigurationError(
+                f"FILAVIVA_APP: found {path!r}, but {module.__name__} has no {part!r}; "
+                f"expected the name of an App (it has: {known})"
+            )
+        found = getattr(found, part)
+    return found

@@ -1,0 +1,28 @@
+"""What is wrong with a value: JSON pointers and words, never the value itself."""
+
+from collections.abc import Iterable, Sequence
+
+from pydantic import ValidationError
+
+from filaviva.errors import Flaw
+from filaviva_contracts.exact import escaped
+
+_SHOWN = 20
+
+
+def pointer(parts: Iterable[str | int]) -> str:
+    """Write a path as a JSON pointer."""
+    return "".join(f"/{escaped(part)}" for part in parts)
+
+
+def flaws_of(invalid: ValidationError) -> tuple[Flaw, ...]:
+    """Turn pydantic's errors into flaws; inputs stay out, for they may be secret."""
+    errors = invalid.errors(include_url=False, include_context=False, include_input=False)
+    return tuple(Flaw(pointer(error["loc"]), error["msg"]) for error in errors)
+
+
+def sentence(subject: str, flaws: Sequence[Flaw]) -> str:
+    """Say what is wrong in one line."""
+    shown = "; ".join(f"{flaw.pointer or '/'}: {flaw.detail}" for flaw in flaws[:_SHOWN])
+    more = f"; and {len(flaws) - _SHOWN} more" if len(flaws) > _SHOWN else ""
+    return f"{subject} does not fit: {shown}{more}"

@@ -1,0 +1,125 @@
+"""A user's function with its contract: the border between JSON and Python."""
+
+import inspect
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from filaviva.errors import ConfigurationError, InvalidInput
+from filaviva.flaws import flaws_of, sentence
+from filaviva.policy import Policy
+from filaviva.shape import MAX_BYTES, Shape
+from filaviva_contracts import Contract
+
+QUEUE = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+# A float keeps 15 digits of any number, and exponents of two digits.
+_LONG_NUMBER = re.compile(r"[0-9.]{16}|[0-9][eE][+-]?[0-9]{3}")
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One function that does the jobs of one contract version."""
+
+    contract: type[Contract]
+    function: Callable[..., Any]
+    queue: str
+    policy: Policy
+    returns: Shape
+    is_async: bool
+    name: str
+
+    @classmethod
+    def of(
+        cls, contract: type[Contract], function: Callable[..., Any], queue: str, policy: Policy
+    ) -> "Handler":
+        """Check that everything fits together; ConfigurationError says what does not."""
+        name = getattr(function, "__name__", type(function).__name__)
+        _check(contract, function, queue, policy)
+        return cls(
+            contract=contract,
+            function=function,
+            queue=queue,
+            policy=policy,
+            returns=Shape.of(function),
+            is_async=_is_async(function),
+            name=name,
+        )
+
+    @property
+    def result(self) -> TypeAdapter[Any] | None:
+        """The type of the result; None if the function does not say."""
+        return self.returns.adapter if self.returns.known else None
+
+    def parse(self, payload: str) -> Contract:
+        """Read a job's data from JSON text, tolerantly; InvalidInput says where it does not fit."""
+        try:
+            if _LONG_NUMBER.search(payload):
+                exact = json.loads(payload, parse_float=_exact)
+                return self.contract.model_validate(exact)
+            return self.contract.model_validate_json(payload)
+        except ValidationError as invalid:
+            flaws = flaws_of(invalid)
+            raise InvalidInput(sentence("The data", flaws), flaws) from invalid
+
+    def encode_result(self, value: Any, *, max_bytes: int = MAX_BYTES) -> str | None:
+        """Write a result as JSON text (None: no result); InvalidOutput if it cannot be kept."""
+        return self.returns.encode(value, max_bytes=max_bytes)
+
+
+def _exact(text: str) -> float | Decimal:
+    """Keep a number that a float would change."""
+    number, lossy = Decimal(text), float(text)
+    return lossy if Decimal(repr(lossy)) == number else number
+
+
+def _check(
+    contract: type[Contract], function: Callable[..., Any], queue: str, policy: Policy
+) -> None:
+    if not (isinstance(contract, type) and issubclass(contract, Contract)):
+        raise ConfigurationError(f"found {contract!r}, expected a Contract class")
+    if contract is Contract:
+        raise ConfigurationError("found Contract itself, expected a class of your own made from it")
+    label = f"handler of {contract.contract_type} v{contract.contract_version}"
+    if contract.contract_type.startswith("filaviva."):
+        raise ConfigurationError(f"{label}: types that begin with 'filaviva.' are not free")
+    if not (isinstance(queue, str) and QUEUE.fullmatch(queue)):
+        raise ConfigurationError(
+            f"{label}: found queue {queue!r}, expected a lower-case letter, "
+            "then at most 39 of a-z 0-9 _ -"
+        )
+    if not isinstance(policy, Policy):
+        raise ConfigurationError(f"{label}: found policy {policy!r}, expected a Policy")
+    _check_function(label, contract, function)
+
+
+def _check_function(label: str, contract: type[Contract], function: Callable[..., Any]) -> None:
+    if not callable(function):
+        raise ConfigurationError(f"{label}: found {function!r}, expected a function")
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise ConfigurationError(f"{label}: found a generator, expected a function that returns")
+    signature = inspect.signature(function)
+    try:
+        bound = signature.bind(None, None)
+    except TypeError:
+        raise ConfigurationError(
+            f"{label}: found {signature}, expected a function of (job, context)"
+        ) from None
+    first = signature.parameters[next(iter(bound.arguments))].annotation
+    if inspect.isclass(first) and issubclass(first, Contract) and not issubclass(contract, first):
+        raise ConfigurationError(
+            f"{label}: found a function of {first.__name__}, expected one of {contract.__name__}"
+        )
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    while isinstance(function, partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - its kind, not whether it is there
+    )
