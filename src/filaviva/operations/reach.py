@@ -1,0 +1,46 @@
+"""Whose dead letters and failure groups a caller may see and act on."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, and_, or_, true
+
+from filaviva.database.tables import dead_letters
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a caller may see: one tenant's letters (None: everybody's) of some types (None: all).
+
+    `foreign` adds the messages that are no job of ours and therefore nobody's.
+    """
+
+    tenant: str | None = None
+    types: frozenset[str] | None = None
+    foreign: bool = True
+
+    def letters(self) -> ColumnElement[bool]:
+        """Give the condition on `dead_letters`."""
+        letter = dead_letters.c
+        of_jobs: ColumnElement[bool] = letter.job_id.is_not(None)
+        if self.tenant is not None:
+            of_jobs = and_(letter.tenant == self.tenant, of_jobs)
+        if self.types is not None:
+            of_jobs = and_(letter.type.in_(self.types), of_jobs)
+        if not self.foreign:
+            return of_jobs
+        if self.tenant is None and self.types is None:
+            return true()
+        return or_(of_jobs, letter.job_id.is_(None))
+
+
+EVERYTHING = Reach()
+
+
+def identifier(text: Any) -> UUID | None:
+    """Read an id as a caller writes it; None if it cannot be one."""
+    try:
+        return text if isinstance(text, UUID) else UUID(str(text))
+    except ValueError:
+        return None

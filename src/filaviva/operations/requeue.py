@@ -1,0 +1,90 @@
+"""Send ended jobs back: replay and retry are this one statement.
+
+Before: the jobs are failed, canceled or parked.
+After: each is queued under a new epoch and a new fence with a fresh allowance, its wake-up in the
+outbox, its open dead letter under replay.
+May happen twice: the second finds the job queued and changes nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import simplejson
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from filaviva import outbox
+from filaviva.database import as_dict
+from filaviva.outbox import OutboxRow
+from filaviva.wakeups import wake_up
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    """The jobs that went back, with their new epochs, and the messages that tell so."""
+
+    epochs: Mapping[UUID, int]
+    messages: Sequence[OutboxRow]
+
+
+# Locked by primary key in key order; the row as it is now decides, whatever the statistics say.
+_REQUEUE = """
+WITH wanted AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::text[]) AS x(id, payload)),
+locked AS MATERIALIZED (
+    SELECT id, state, parked_reason FROM filaviva.jobs
+    WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE),
+mine AS MATERIALIZED (
+    SELECT locked.id, wanted.payload FROM locked JOIN wanted USING (id)
+    WHERE locked.state IN ('failed', 'canceled')
+        OR (locked.state = 'queued' AND locked.parked_reason IS NOT NULL)),
+done AS (
+    UPDATE filaviva.jobs AS jobs SET state = 'queued', epoch = jobs.epoch + 1,
+        fence = jobs.fence + 1, issue = 1, reissued_at = NULL, failures = 0, losses = 0,
+        delivery_limits = 0, parked_reason = NULL, not_before = NULL,
+        deadline = CASE WHEN jobs.deadline > clock_timestamp() THEN jobs.deadline END,
+        payload = coalesce(mine.payload::jsonb, jobs.payload),
+        revision = jobs.revision + (mine.payload IS NOT NULL)::int,
+        lease_owner = NULL, lease_expires_at = NULL, claim_id = NULL, progress = NULL,
+        result = NULL, error = NULL, finished_at = NULL, queued_at = clock_timestamp(),
+        updated_at = clock_timestamp()
+    FROM mine WHERE jobs.id = mine.id
+    RETURNING jobs.id AS job_id, jobs.epoch, jobs.issue, jobs.type, jobs.version, jobs.queue,
+        jobs.priority, jobs.correlation_id, jobs.traceparent, jobs.revision),
+told AS (
+    INSERT INTO filaviva.job_events (job_id, kind, data)
+    SELECT job_id, 'state', $3::text::jsonb || jsonb_build_object(
+        'status', 'queued', 'epoch', epoch, 'revision', revision)
+    FROM done ORDER BY job_id),
+closing AS (
+    UPDATE filaviva.dead_letters AS letter SET status = 'replaying'
+    FROM done WHERE letter.job_id = done.job_id AND letter.status = 'open')
+SELECT * FROM done ORDER BY job_id
+"""
+
+
+async def requeue(  # noqa: PLR0913 - who, what, why
+    connection: AsyncConnection,
+    job_ids: Sequence[UUID],
+    *,
+    author: str,
+    reason: str,
+    payloads: Mapping[UUID, str] | None = None,
+    detail: Mapping[str, Any] | None = None,
+) -> Requeued:
+    """Queue these jobs again; `payloads` is corrected, validated JSON text for some of them.
+
+    Only failed, canceled and parked jobs go; compare with what comes back. The caller writes the
+    audit log and, after its commit, hands the messages to the relay.
+    """
+    wanted = sorted(set(job_ids))
+    if not wanted:
+        return Requeued({}, ())
+    corrected = [(payloads or {}).get(job_id) for job_id in wanted]
+    told = simplejson.dumps({"cause": "replay", **(detail or {}), "author": author, "reason": reason}, default=str)
+    found = await connection.exec_driver_sql(_REQUEUE, (wanted, corrected, told))
+    rows = [as_dict(row) for row in found]
+    epochs = {row["job_id"]: row["epoch"] for row in rows}
+    for row in rows:
+        row.pop("revision")
+    return Requeued(epochs, await outbox.add(connection, [wake_up(**row) for row in rows]))
