@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,22 +19,43 @@ PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class SandboxClient:
-    """Where the sandbox is, what it wrote down, and how to plan its faults."""
+    """Where the sandbox is, how to plan its faults, and the calls since the test began."""
 
     url: str
     pid: int
     http: httpx2.Client
+    before: int = 0
 
     def plan(self, document: str, *faults: str) -> httpx2.Response:
         return self.http.post("/faults", json={"document": document, "faults": list(faults)})
 
     def calls(self) -> list[dict[str, Any]]:
-        return list(self.http.get("/ledger").json()["calls"])
+        return list(self.http.get("/ledger").json()["calls"][self.before :])
+
+
+@pytest.fixture(scope="session")
+def shared_sandbox(tmp_path_factory) -> Iterator[SandboxClient]:
+    with running(tmp_path_factory.mktemp("sandbox") / "sandbox.json") as client:
+        yield client
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path) -> Iterator[SandboxClient]:
-    state = tmp_path / "sandbox.json"
+def sandbox(shared_sandbox) -> SandboxClient:
+    """The shared sandbox, with nothing planned."""
+    shared_sandbox.http.delete("/faults")
+    before = len(shared_sandbox.calls())
+    return SandboxClient(shared_sandbox.url, shared_sandbox.pid, shared_sandbox.http, before)
+
+
+@pytest.fixture
+def own_sandbox(tmp_path) -> Iterator[SandboxClient]:
+    """A sandbox that the test may end."""
+    with running(tmp_path / "sandbox.json") as client:
+        yield client
+
+
+@contextmanager
+def running(state: Path) -> Iterator[SandboxClient]:
     command = [sys.executable, "-m", "invoices.sandbox", "--state", str(state)]
     with subprocess.Popen(command, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as process:
         try:

@@ -3,10 +3,13 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from uuid import uuid4
 
 import openai
 import pytest
@@ -17,7 +20,7 @@ from invoices.parsing import parse
 from invoices.provider import Provider
 
 NAMES = [document.name for document in documents.TEN]
-ORIGIN = Origin(job_id="job-1", step="read", idempotency_key="key-1")
+ORIGIN = Origin(job_id="job-1", step="read", idempotency_key="any")
 
 
 def text_of(name: str) -> str:
@@ -38,7 +41,7 @@ async def test_the_ten_documents_travel_from_the_index_to_an_invoice(sandbox, re
 
     for name in NAMES:
         text = sandbox.http.get(served[name]).content.decode("utf-8-sig")
-        answer = await reader.ask(text, Origin("job", "read", name))
+        answer = await reader.ask(text, Origin("job", "read", str(uuid4())))
         assert invoice_in(answer) == parse(text_of(name))
 
     calls = sandbox.calls()
@@ -66,11 +69,14 @@ async def test_the_same_document_always_costs_the_same(sandbox, reader):
 
 
 async def test_the_ledger_knows_who_called_and_who_paid_twice(sandbox, reader):
-    await reader.ask(text_of("nfe-1"), ORIGIN)
-    await reader.ask(text_of("nfe-1"), ORIGIN)
+    origin = Origin(job_id="job-1", step="read", idempotency_key=str(uuid4()))
+
+    await reader.ask(text_of("nfe-1"), origin)
+    await reader.ask(text_of("nfe-1"), origin)
 
     first, second = sandbox.calls()
-    assert (first["jobId"], first["step"], first["idempotencyKey"]) == ("job-1", "read", "key-1")
+    assert (first["jobId"], first["step"]) == ("job-1", "read")
+    assert first["idempotencyKey"] == second["idempotencyKey"] == origin.idempotency_key
     assert first["keyChargedBefore"] is False
     assert second["keyChargedBefore"] is True
 
@@ -163,18 +169,28 @@ def test_an_unknown_document_is_404_and_names_the_known_ones(sandbox):
     assert "nfe-1687" in answer.text
 
 
-async def test_the_sandbox_ends_on_sigterm_even_while_it_hangs(sandbox):
-    sandbox.plan("nfe-1", "hang:60")
-    patient = Reader(Provider(f"{sandbox.url}/v1", "sandbox", timeout=60))
+async def test_the_sandbox_ends_on_sigterm_even_while_it_hangs(own_sandbox):
+    own_sandbox.plan("nfe-1", "hang:60")
+    patient = Reader(Provider(f"{own_sandbox.url}/v1", "sandbox", timeout=60))
     call = asyncio.create_task(patient.ask(text_of("nfe-1"), ORIGIN))
     async with asyncio.timeout(20):
-        while not sandbox.calls():
+        while not own_sandbox.calls():
             await asyncio.sleep(0.02)
 
-    os.kill(sandbox.pid, signal.SIGTERM)
+    os.kill(own_sandbox.pid, signal.SIGTERM)
 
     # The connection breaks at once instead of after a minute.
     with pytest.raises(openai.APIError):
         async with asyncio.timeout(20):
             await call
     await patient.close()
+
+
+def test_an_attached_sandbox_ends_when_its_input_closes():
+    command = [sys.executable, "-m", "invoices.sandbox", "--attached"]
+
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.close()
+
+        assert process.wait(timeout=30) == 0

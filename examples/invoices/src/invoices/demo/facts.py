@@ -184,7 +184,7 @@ def _letter_names_its_cause(evidence: Evidence) -> Fact:
     named = "<inutNFe>" in message and "expected one of <NFe>" in message
     return Fact(
         "the document that is no invoice died at once, and a person can read why",
-        message.rpartition("/")[2] if len(message) > 300 else message,  # noqa: PLR2004
+        message.partition(": ")[2] or message,
         named and [letter["reason"] for letter in letters] == ["terminal"],
     )
 
