@@ -9,7 +9,7 @@ from math import ceil
 
 TICK_SECONDS = 0.1
 LEVELS = 28
-HORIZON_TICKS = 2**LEVELS - 1
+HORIZON_TICKS = (1 << LEVELS) - 1
 
 
 def ticks(pause_seconds: float) -> int:
@@ -41,7 +41,7 @@ def passing(level: int) -> str:
 
 def ttl_milliseconds(level: int) -> int:
     """How long a message waits at this level."""
-    return 100 * 2**level
+    return 100 << level
 
 
 def _bit(level: int, bit: str) -> str:

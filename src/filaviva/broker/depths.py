@@ -1,0 +1,73 @@
+"""Look how many messages are ready on work queues, and whether the queues exist."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+from filaviva.broker.connection import (
+    NOT_FOUND,
+    Channel,
+    Connection,
+    client_errors,
+    close,
+    closure,
+    connect,
+    open_channel,
+)
+from filaviva.broker.topology import Topology
+from filaviva.errors import Unreachable
+
+_PATIENCE_SECONDS = 10.0
+
+
+class QueueDepths:
+    """Ask the broker on a connection of its own, which stays open between two looks."""
+
+    def __init__(
+        self, url: str, *, name: str = "filaviva depths", topology: Topology | None = None
+    ) -> None:
+        self._url = url
+        self._name = name
+        self._topology = topology or Topology()
+        self._connection: Connection | None = None
+
+    async def ready(self, queues: Collection[str]) -> Mapping[str, int]:
+        """Give the number of ready messages of each of these handler queues that exists.
+
+        Raises `Unreachable` when the broker does not answer.
+        """
+        connection = await self._connected()
+        found: dict[str, int] = {}
+        channel: Channel | None = None
+        for queue in sorted(queues):
+            if channel is None or channel.is_closed:
+                channel = await open_channel(connection, confirms=False)
+            count = await _count(channel, self._topology.work(queue))
+            if count is not None:
+                found[queue] = count
+        if channel is not None:
+            await close(channel)
+        return found
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Close the connection when asked to stop."""
+        await stop.wait()
+        if self._connection is not None:
+            await close(self._connection)
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or self._connection.is_closed:
+            self._connection = await connect(self._url, name=self._name)
+        return self._connection
+
+
+async def _count(channel: Channel, name: str) -> int | None:
+    """Ask for one queue; None when there is none, and the broker has closed the channel."""
+    try:
+        with client_errors():
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                declared = await channel.queue_declare(name, passive=True)
+    except Unreachable:
+        if channel.is_closed and closure(channel).code == NOT_FOUND:
+            return None
+        raise
+    return declared.message_count or 0
