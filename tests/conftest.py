@@ -1,3 +1,3 @@
 """Real servers for every test that needs them: started once, lazily, stopped at the end."""
 
-pytest_plugins = ["fixtures.state", "fixtures.postgres", "fixtures.broker"]
+pytest_plugins = ["fixtures.state", "fixtures.postgres", "fixtures.broker", "fixtures.stacks"]

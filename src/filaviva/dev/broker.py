@@ -1,13 +1,10 @@
 """A private RabbitMQ node, as our own child on loopback ports."""
 
-import base64
 import os
 import secrets
 import shutil
 import subprocess
 from datetime import timedelta
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +12,7 @@ from filaviva.dev import broker43, node
 from filaviva.dev.atomic import write_text
 from filaviva.dev.child import Child
 from filaviva.dev.distribution import Distribution, system_package
+from filaviva.dev.http import answers_ok
 from filaviva.dev.ports import LOOPBACK, accepts
 from filaviva.dev.readiness import NotReady, wait_until
 
@@ -81,10 +79,17 @@ class EmbeddedBroker:
     def wait_ready(self, patience: timedelta) -> None:
         """Wait until the node takes connections and knows our user."""
         wait_until(
-            self._ready,
+            self.ready,
             patience=patience,
             what=f"RabbitMQ ({self.child.log})",
             still_possible=lambda: self.child.alive,
+        )
+
+    def ready(self) -> bool:
+        """Tell whether the node takes connections and knows our user."""
+        login = f"{node.USER}:{self._password}"
+        return accepts(self._ports.amqp) and answers_ok(
+            self._ports.management, "/api/whoami", login=login
         )
 
     def stop(self) -> None:
@@ -112,20 +117,6 @@ class EmbeddedBroker:
         if done.returncode != 0:
             raise NotReady(f"rabbitmqctl {words[0]} failed: {done.stderr.strip()[-500:]}")
         return done.stdout
-
-    def _ready(self) -> bool:
-        return accepts(self._ports.amqp) and self._management_answers()
-
-    def _management_answers(self) -> bool:
-        login = base64.b64encode(f"{node.USER}:{self._password}".encode()).decode()
-        connection = HTTPConnection(LOOPBACK, self._ports.management, timeout=2)
-        try:
-            connection.request("GET", "/api/whoami", headers={"Authorization": f"Basic {login}"})
-            return connection.getresponse().status == HTTPStatus.OK
-        except (OSError, HTTPException):
-            return False
-        finally:
-            connection.close()
 
     def _configure(self) -> None:
         """Write the node's files anew: the definitions may have been exported since."""

@@ -55,7 +55,7 @@ class Child:
                 stderr=log,
                 start_new_session=True,
             )
-        Identity.of(self._process.pid, self._stop_signal).write(self._record)
+        Identity.of(self._process.pid).write(self._record)
 
     def wait(self, patience: timedelta | None = None) -> int:
         """Wait until the process has ended; return its exit code."""
@@ -64,10 +64,15 @@ class Child:
     def stop(self, patience: timedelta = timedelta(seconds=20)) -> None:
         """Ask the process to end; kill it when it does not within our patience."""
         if self.alive:
-            self._running.send_signal(self._stop_signal)
+            self.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self._running.wait(patience.total_seconds())
         self.kill()
+
+    def terminate(self) -> None:
+        """Ask the process to end; do not wait for it."""
+        if self.alive:
+            self._running.send_signal(self._stop_signal)
 
     def kill(self) -> None:
         """End the process and its process group with SIGKILL, at once."""
@@ -93,12 +98,15 @@ class Child:
 
 
 def recover(state: Path) -> list[str]:
-    """End what a killed run has left on this state; return the names."""
+    """End what a killed run has left on this state; return the names.
+
+    With SIGKILL: everything here survives it by design, and a polite stop could last minutes.
+    """
     ended = []
     for record in sorted((state / "pids").glob("*.json"), key=_servers_last):
         identity = Identity.read(record)
         if identity is not None and identity.alive:
-            identity.end()
+            identity.kill()
             ended.append(record.stem)
         record.unlink(missing_ok=True)
     return ended

@@ -20,12 +20,11 @@ class Identity:
 
     pid: int
     began: str
-    stop_signal: int = signal.SIGTERM
 
     @classmethod
-    def of(cls, pid: int, stop_signal: signal.Signals = signal.SIGTERM) -> Self:
+    def of(cls, pid: int) -> Self:
         """Name the process that runs under this pid now."""
-        return cls(pid, _began(pid) or "", int(stop_signal))
+        return cls(pid, _began(pid) or "")
 
     @classmethod
     def read(cls, record: Path) -> Self | None:
@@ -44,14 +43,20 @@ class Identity:
         """Tell whether this very process still runs."""
         return bool(self.began) and _began(self.pid) == self.began
 
-    def end(self, patience: timedelta = timedelta(seconds=15)) -> None:
-        """Stop the process if it is still the same one; kill it when it does not listen."""
-        for number in (self.stop_signal, signal.SIGKILL):
-            if not self.alive:
-                return
+    def terminate(self) -> None:
+        """Ask the process to end, if it is still the same one."""
+        if self.alive:
             with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-            self.wait_gone(patience)
+                os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self, patience: timedelta = timedelta(seconds=10)) -> None:
+        """End the process, and what it leads, if it is still the same one."""
+        if not self.alive:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
+        self.wait_gone(patience)
 
     def wait_gone(self, patience: timedelta) -> bool:
         """Wait until the process is gone; False when it outlives our patience."""

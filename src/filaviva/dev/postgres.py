@@ -64,19 +64,29 @@ class EmbeddedPostgres:
         return self.child.pid
 
     def start(self) -> None:
-        """Return when the server takes connections; the first time, make the database."""
-        if not (self._data / "PG_VERSION").exists():
-            self._create()
+        """Return when the server takes connections."""
         self.launch()
         self.wait_ready(_PATIENCE)
 
     def launch(self) -> None:
-        """Start the process without waiting for it."""
+        """Start the process without waiting for it; the first time, make the database."""
+        if not (self._data / "PG_VERSION").exists():
+            self._create()
         self.child.start()
 
     def wait_ready(self, patience: timedelta) -> None:
         """Wait until the server takes connections."""
-        wait_until(self._ready, patience=patience, what=f"PostgreSQL ({self.child.log})")
+        wait_until(self._ready_or_again, patience=patience, what=f"PostgreSQL ({self.child.log})")
+
+    def ready(self) -> bool:
+        """Tell whether the server takes connections."""
+        if not self.child.alive:
+            return False
+        try:
+            lines = (self._data / "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return False
+        return lines[:1] == [str(self.pid)] and "ready" in "".join(lines[_STATUS_LINE:])
 
     def stop(self) -> None:
         """Shut the server down cleanly."""
@@ -86,17 +96,13 @@ class EmbeddedPostgres:
         """End the server with SIGKILL."""
         self.child.kill()
 
-    def _ready(self) -> bool:
+    def _ready_or_again(self) -> bool:
+        # After SIGKILL the old backends may hold the shared memory for an instant.
         if not self.child.alive:
-            # After SIGKILL the old backends may hold the shared memory for an instant.
             if "shared memory" not in self.child.tail():
                 raise NotReady(f"PostgreSQL ended at once:\n{self.child.tail()}")
             self.child.start()
-        try:
-            lines = (self._data / "postmaster.pid").read_text().splitlines()
-        except OSError:
-            return False
-        return lines[:1] == [str(self.pid)] and "ready" in "".join(lines[_STATUS_LINE:])
+        return self.ready()
 
     def _create(self) -> None:
         """Make the cluster and the database, beside and then renamed."""
