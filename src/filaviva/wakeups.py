@@ -5,7 +5,6 @@ After: an outbox row for it leaves with the caller's commit.
 May happen twice: a worker that finds the job claimed, or of another epoch, lets the wake-up go.
 """
 
-import json
 from collections.abc import Iterable
 from datetime import datetime
 from uuid import UUID
@@ -15,8 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from filaviva import outbox
 from filaviva.broker.topology import Topology
 from filaviva.outbox import NewMessage, OutboxRow
+from filaviva_contracts.names import wire_type
+from filaviva_contracts.wire import WakeUp
 
-TYPE = "filaviva.wakeup.v1"
+TYPE = wire_type(WakeUp.contract_type, WakeUp.contract_version)
 
 _EXCHANGE = Topology().jobs
 
@@ -35,19 +36,13 @@ def wake_up(  # noqa: PLR0913 - the fields of one message
     not_before: datetime | None = None,
 ) -> NewMessage:
     """Build the message that wakes a worker for this epoch of a job; `issue` tells copies apart."""
-    wanted = {
-        "jobId": str(job_id),
-        "epoch": epoch,
-        "type": type,
-        "version": version,
-        "queue": queue,
-    }
+    body = WakeUp(job_id=job_id, epoch=epoch, type=type, version=version, queue=queue)
     return NewMessage(
         exchange=_EXCHANGE,
         routing_key=queue,
         message_id=f"{job_id}:{epoch}:{issue}",
         type=TYPE,
-        data=json.dumps(wanted),
+        data=body.model_dump_json(),
         job_id=job_id,
         epoch=epoch,
         correlation_id=correlation_id,

@@ -17,6 +17,17 @@ _DEADLOCK = "40P01"
 _LOCK_NOT_AVAILABLE = "55P03"
 _TRIES = 5
 
+# Everything that can come out of a statement; while it connects, SQLAlchemy lets the driver's own
+# errors and the system's through.
+DATABASE_ERRORS = (
+    DBAPIError,
+    PoolExhausted,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    OSError,
+    TimeoutError,
+)
+
 # 08 connection, 53 resources, 57 shutdown and crash, 25006 a standby that was just promoted from.
 _ABSENT = ("08", "53", "57P", "25006")
 
@@ -49,7 +60,6 @@ def unreachable(error: BaseException) -> bool:
     """Tell whether the database was not there, as against: it refused what was asked."""
     if isinstance(error, OSError | TimeoutError | PoolExhausted | asyncpg.InterfaceError):
         return True
-    # While it connects, SQLAlchemy lets the driver's own errors through.
     if not isinstance(error, DBAPIError | asyncpg.PostgresError):
         return False
     found = code(error)

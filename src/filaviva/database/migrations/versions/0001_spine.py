@@ -14,7 +14,7 @@ depends_on = None
 def upgrade() -> None:
     """Create every table of the journey, statement by statement (the driver prepares each)."""
     script = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
-    for statement in re.split(r";\n(?=\n|CREATE)", script):
+    for statement in re.split(r";\n(?=\n|CREATE|--)", script):
         if statement.strip():
             op.get_bind().exec_driver_sql(statement)
 

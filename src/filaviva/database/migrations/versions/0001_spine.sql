@@ -79,7 +79,7 @@ CREATE TABLE filaviva.jobs (
 
 CREATE INDEX jobs_newest ON filaviva.jobs (tenant, id);
 CREATE INDEX jobs_failed ON filaviva.jobs (tenant, id) WHERE state = 'failed';
-CREATE INDEX jobs_queued ON filaviva.jobs (queue, queued_at) WHERE state = 'queued';
+CREATE INDEX jobs_due ON filaviva.jobs (queue, greatest(queued_at, not_before)) WHERE state = 'queued';
 CREATE INDEX jobs_leased ON filaviva.jobs (lease_expires_at) WHERE state IN ('running', 'cancel_requested');
 CREATE INDEX jobs_expiring ON filaviva.jobs (deadline) WHERE state = 'queued' AND deadline IS NOT NULL;
 CREATE INDEX jobs_parked ON filaviva.jobs (parked_reason, id) WHERE parked_reason IS NOT NULL;

@@ -1,0 +1,81 @@
+"""What the retry-scheduler did: facts, in the past tense, stated after the commit."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLost:
+    """A lease ran out with its attempt still open."""
+
+    job_id: UUID
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequeued:
+    """The job waits for its next attempt."""
+
+    job_id: UUID
+    type: str
+    attempt: int
+    pause_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """The job is final; `reason` is why its dead letter is written."""
+
+    job_id: UUID
+    type: str
+    state: Literal["failed", "canceled"]
+    seconds: float
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WakeUpReissued:
+    """A wake-up was issued again: the earlier one is lost, or was not wanted while parked."""
+
+    job_id: UUID
+    cause: Literal["lost", "unsupported_version", "queue_missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterRepublished:
+    """A failed job had no dead letter: its message was sent again."""
+
+    job_id: UUID
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDropped:
+    """A message had no effect: seen before, or its attempt was decided already."""
+
+    cause: Literal["repeated", "stale"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestUnreadable:
+    """A message is no failed attempt of ours: it went on to the dead letters as it came."""
+
+    why: str
+
+
+Fact: TypeAlias = (
+    AttemptLost
+    | JobRequeued
+    | JobEnded
+    | WakeUpReissued
+    | DeadLetterRepublished
+    | RequestDropped
+    | RequestUnreadable
+)
+Listener: TypeAlias = Callable[[Fact], None]
+
+
+def unheard(_: Fact) -> None:
+    """Listen to nothing."""
