@@ -1,10 +1,12 @@
 """What a handler's failures cost at most: how often, how far apart, how long."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Rules: TypeAlias = tuple[type[Exception], ...]
+ASYNC_TIMEOUT = 600.0
 _DAY = 86_400
 
 
@@ -14,13 +16,15 @@ class Policy:
 
     `pause = min(base * 2**(n-1), cap) + uniform(0, jitter)`, never less than Retry-After.
     `retry_on` and `terminal_on` are exception classes; the most specific one decides.
+    An async handler without a timeout gets 600 s. A sync handler with one runs in a process of its
+    own, since a thread cannot be stopped; without one it runs in a thread, however long it takes.
     """
 
     max_attempts: int = 5
     base: float = 2
     cap: float = 300
     jitter: float = 1
-    timeout: float = 600
+    timeout: float | None = None
     retry_on: Rules = ()
     terminal_on: Rules = ()
 
@@ -29,8 +33,9 @@ class Policy:
         _seconds("base", self.base, most=_DAY)
         _seconds("cap", self.cap, most=30 * _DAY)
         _seconds("jitter", self.jitter, most=_DAY)
-        _seconds("timeout", self.timeout, most=30 * _DAY)
-        if self.timeout <= 0:
+        if self.timeout is not None:
+            _seconds("timeout", self.timeout, most=30 * _DAY)
+        if self.timeout == 0:
             raise ValueError(f"timeout: found {self.timeout!r}, expected more than 0 seconds")
         if self.cap < self.base:
             raise ValueError(f"cap: found {self.cap!r}, expected at least base ({self.base!r})")
@@ -41,6 +46,12 @@ class Policy:
             found = ", ".join(sorted(rule.__name__ for rule in both))
             raise ValueError(f"terminal_on: found {found}, expected none that retry_on names too")
 
+    def seconds(self, *, is_async: bool) -> float | None:
+        """Give what one attempt may take; None if nothing bounds it."""
+        if self.timeout is None and is_async:
+            return ASYNC_TIMEOUT
+        return self.timeout
+
     def stored(self) -> dict[str, Any]:
         """Give what the registry keeps for the services that never load the app."""
         return {
@@ -50,6 +61,29 @@ class Policy:
             "jitter": self.jitter,
             "timeout": self.timeout,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPolicy:
+    """A policy as the registry keeps it: what the services that never load the app need."""
+
+    max_attempts: int
+    base: float
+    cap: float
+    jitter: float
+    timeout: float | None
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> "StoredPolicy":
+        """Read a row's policy; what it does not say is as in a Policy without arguments."""
+        known = {**Policy().stored(), **stored}
+        return cls(
+            max_attempts=known["maxAttempts"],
+            base=known["base"],
+            cap=known["cap"],
+            jitter=known["jitter"],
+            timeout=known["timeout"],
+        )
 
 
 def _whole(name: str, found: object, *, least: int, most: int) -> None:

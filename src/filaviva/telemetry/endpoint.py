@@ -41,7 +41,7 @@ class Endpoint:
         """Serve until `stop` is set."""
         await serve_until(stop, self, self._socket)
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
         """Answer one request (ASGI)."""
         if scope["type"] != "http":
             return

@@ -1,0 +1,58 @@
+"""The worker process: composition only."""
+
+import asyncio
+
+from filaviva.relay import Relay
+
+from filaviva import service
+from filaviva.app import load_app
+from filaviva.broker.publisher import Publisher
+from filaviva.database import connect
+from filaviva.errors import ConfigurationError
+from filaviva.notify import Notifier
+from filaviva.service import LoopLag, serve
+from filaviva.settings import Settings
+from filaviva.telemetry.endpoint import Endpoint
+from filaviva.telemetry.metrics import Metrics
+from filaviva_worker.readiness import Readiness, Slots
+from filaviva_worker.worker import Worker
+
+METRICS_PORT = 9102
+
+
+async def work(settings: Settings, stop: asyncio.Event) -> None:
+    """Work on the app's queues until stopped; what supports the work ends after it."""
+    if not settings.app:
+        raise ConfigurationError("FILAVIVA_APP: found nothing, expected package.module:attribute")
+    app = load_app(settings.app)
+    postgres = settings.postgres
+    engine = connect(
+        postgres.url.get_secret_value(), name="filaviva-worker", size=postgres.pool_size
+    )
+    metrics = Metrics()
+    publisher = Publisher(
+        settings.broker.url.get_secret_value(),
+        confirm_timeout=settings.broker.confirm_timeout_seconds,
+    )
+    relay, notifier = Relay(engine, publisher), Notifier(engine)
+    worker = Worker(app, settings, engine=engine, relay=relay, notifier=notifier, metrics=metrics)
+    port = settings.metrics.port or METRICS_PORT
+    problems = Readiness(engine, relay, worker)
+    endpoint = Endpoint(metrics.registry, problems, host=settings.metrics.host, port=port)
+    after = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        support = (relay, notifier, endpoint, LoopLag(metrics), Slots(worker, metrics))
+        group.create_task(serve(*support, stop=after))
+        await worker.run(stop)
+        after.set()
+    await publisher.close()
+    await engine.dispose()
+
+
+def main() -> None:
+    """Run the worker service."""
+    service.run("worker", work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Model calls: what each cost, summed per attempt and job.
+
+Money that was spent is spent: a call is recorded even when the lease was lost meanwhile.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import structlog
+from genai_prices import Usage, calc_price
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+log = structlog.get_logger("filaviva")
+
+# The three writes lock call, job, attempt: the job before its attempt, as everywhere.
+_RECORD = """
+WITH called AS (
+    INSERT INTO filaviva.llm_calls (job_id, attempt, step, provider, model, input_tokens,
+        output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, price_source)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)),
+job AS (
+    UPDATE filaviva.jobs SET cost_usd = cost_usd + coalesce($10, 0) WHERE id = $1 RETURNING id)
+UPDATE filaviva.attempts SET cost_usd = attempts.cost_usd + coalesce($10, 0)
+FROM job WHERE attempts.job_id = job.id AND attempts.number = $2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One model call, priced (cost None: no price is known for this model)."""
+
+    provider: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: Decimal | None
+    price_source: str | None
+
+
+async def record(
+    connection: AsyncConnection, call: Call, *, job_id: UUID, attempt: int, step: str | None
+) -> None:
+    """Write the call to the ledger and add its cost to the attempt and the job."""
+    await connection.exec_driver_sql(
+        _RECORD,
+        (
+            job_id,
+            attempt,
+            step,
+            call.provider,
+            call.model,
+            call.input_tokens,
+            call.output_tokens,
+            call.cache_read_tokens,
+            call.cache_write_tokens,
+            call.cost_usd,
+            call.price_source,
+        ),
+    )
+
+
+def priced(provider: str, model: str, usage: object, *, cost_usd: Decimal | None = None) -> Call:
+    """Price a call from the usage that the provider reported.
+
+    `usage` is a mapping or object in the shape of OpenAI (`prompt_tokens`, `completion_tokens`) or
+    Anthropic (`input_tokens`, `output_tokens`). A `cost_usd` that the provider told is kept.
+    """
+    tokens = _tokens(usage)
+    source: str | None = "provider"
+    if cost_usd is None:
+        cost_usd, source = _price(provider, model, tokens)
+    return Call(provider, model, *tokens, cost_usd, source)
+
+
+def _price(
+    provider: str, model: str, tokens: tuple[int, int, int, int]
+) -> tuple[Decimal | None, str | None]:
+    usage = Usage(
+        input_tokens=tokens[0],
+        output_tokens=tokens[1],
+        cache_read_tokens=tokens[2] or None,
+        cache_write_tokens=tokens[3] or None,
+    )
+    try:
+        price = calc_price(usage, model_ref=model, provider_id=provider)
+    except LookupError:
+        log.warning("no price is known for this model", provider=provider, model=model)
+        return None, None
+    return price.total_price, "genai-prices"
+
+
+def _tokens(usage: object) -> tuple[int, int, int, int]:
+    details = _of(usage, "prompt_tokens_details", "input_tokens_details")
+    return (
+        _number(usage, "prompt_tokens", "input_tokens"),
+        _number(usage, "completion_tokens", "output_tokens"),
+        _number(usage, "cache_read_input_tokens", "cache_read_tokens")
+        or _number(details, "cached_tokens"),
+        _number(usage, "cache_creation_input_tokens", "cache_write_tokens"),
+    )
+
+
+def _number(source: object, *names: str) -> int:
+    found = _of(source, *names)
+    return int(found) if isinstance(found, int) else 0
+
+
+def _of(source: object, *names: str) -> Any:
+    for name in names:
+        found = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,80 @@
+"""The process of one blocking attempt: load the app, run the handler, report the outcome."""
+
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from filaviva.app import load_app
+from filaviva.classification import classify
+from filaviva.errors import FilavivaError, InvalidInput
+from filaviva.outcome import Dead, Done, Failure, Outcome
+from filaviva_worker.remote import Facts
+from filaviva_worker.sync_context import BlockingContext
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the child has to do."""
+
+    app_path: str
+    type: str
+    version: int
+    payload: str
+    facts: Facts
+    max_result_bytes: int
+
+
+def main(pipe: Connection, assignment: Assignment) -> None:
+    """Run the attempt and report; the process ends with it."""
+    for name in [name for name in os.environ if name.startswith("FILAVIVA_")]:
+        del os.environ[name]  # the handler has no business with our servers' passwords
+    outcome = _outcome(pipe, assignment)
+    pipe.send(("outcome", outcome))
+    pipe.close()
+    os._exit(0)  # threads that the handler left behind must not keep the process
+
+
+def portable(error: Exception) -> Exception:
+    """Give the error, or one that says the same where it cannot cross a pipe."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    except Exception:  # noqa: BLE001 - anything may be wrong with somebody else's exception
+        return FilavivaError(f"{type(error).__name__}: {error}")
+    return error
+
+
+def _outcome(pipe: Connection, assignment: Assignment) -> Outcome:
+    handler = load_app(assignment.app_path).handlers[assignment.type][assignment.version]
+    context = BlockingContext(
+        assignment.facts, _calls(pipe), max_result_bytes=assignment.max_result_bytes
+    )
+    try:
+        message = handler.parse(assignment.payload)
+    except InvalidInput as invalid:
+        return Dead(Failure("invalid_input", "InvalidInput", str(invalid)))
+    try:
+        value = handler.function(message, context)
+        return Done(handler.encode_result(value, limit=assignment.max_result_bytes))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the border to code that is not ours
+        return classify(error, handler.policy, step=context.failed_step)
+
+
+def _calls(pipe: Connection) -> Callable[..., Any]:
+    lock = threading.Lock()
+
+    def call(operation: str, *arguments: Any) -> Any:
+        with lock:
+            try:
+                pipe.send((operation, arguments))
+                succeeded, value = pipe.recv()
+            except (EOFError, OSError):
+                os._exit(1)  # the worker is gone, and with it the right to go on
+        if not succeeded:
+            raise value
+        return value
+
+    return call

@@ -1,0 +1,161 @@
+"""Claim: take due jobs for this worker, a batch in one statement.
+
+Before: deliveries of wake-ups are held, unacknowledged; their jobs are `queued`.
+After: each job that was still due is `running` with our lease, a new fence and an open attempt.
+May happen twice: yes; the second claim finds another state or epoch and takes nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from filaviva.database.fetch import fetch
+from filaviva_worker.wakeup import WakeUp
+
+CONSUMER = "worker"
+
+# The inbox comes first (everybody locks inbox, then jobs): counting `seen` inside `locked` makes
+# the planner finish it before the first job is locked.
+_CLAIM = """
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[]) AS x(id, epoch, message_id)),
+seen AS (
+    INSERT INTO filaviva.inbox AS i (consumer, message_id)
+    SELECT $4, message_id FROM wanted
+    ON CONFLICT (consumer, message_id) DO UPDATE SET duplicates = i.duplicates + 1
+    RETURNING i.message_id, i.duplicates),
+locked AS MATERIALIZED (
+    SELECT id, state, epoch, not_before, deadline, parked_reason FROM filaviva.jobs
+    WHERE id = ANY($1::uuid[]) AND (SELECT count(*) FROM seen) >= 0
+    ORDER BY id FOR NO KEY UPDATE),
+mine AS MATERIALIZED (
+    SELECT locked.id FROM locked JOIN wanted USING (id)
+    WHERE locked.state = 'queued' AND locked.epoch = wanted.epoch AND locked.parked_reason IS NULL
+      AND (locked.not_before IS NULL OR locked.not_before <= clock_timestamp())
+      AND (locked.deadline IS NULL OR locked.deadline > clock_timestamp())),
+claimed AS (
+    UPDATE filaviva.jobs SET
+        state = 'running', attempt = attempt + 1, fence = fence + 1,
+        lease_owner = $5, claim_id = $6,
+        lease_expires_at = clock_timestamp() + make_interval(secs => $7),
+        started_at = coalesce(started_at, clock_timestamp()), updated_at = clock_timestamp()
+    FROM mine WHERE jobs.id = mine.id
+    RETURNING {columns}),
+opened AS (
+    INSERT INTO filaviva.attempts (job_id, number, fence, worker)
+    SELECT id, attempt, fence, $5 FROM claimed),
+told AS (
+    INSERT INTO filaviva.job_events (job_id, kind, data)
+    SELECT id, 'state', jsonb_build_object('status', 'running', 'attempt', attempt) FROM claimed)
+SELECT CASE
+        WHEN claimed.id IS NOT NULL THEN 'claimed'
+        WHEN locked.state = 'queued' AND locked.epoch = wanted.epoch
+             AND locked.parked_reason IS NULL AND locked.not_before > clock_timestamp()
+            THEN 'early'
+        WHEN seen.duplicates > 0 THEN 'duplicate'
+        ELSE 'stale'
+    END, wanted.id, claimed.*
+FROM wanted JOIN seen USING (message_id)
+LEFT JOIN locked USING (id) LEFT JOIN claimed USING (id)
+"""
+
+_COLUMNS = """jobs.id, jobs.type, jobs.version, jobs.tenant, jobs.subject, jobs.correlation_id,
+        jobs.traceparent, jobs.payload::text, jobs.revision, jobs.attempt, jobs.fence,
+        jobs.priority,
+        extract(epoch FROM greatest(jobs.queued_at, jobs.not_before))::float8,
+        extract(epoch FROM clock_timestamp() - greatest(jobs.queued_at, jobs.not_before))::float8,
+        (jobs.not_before IS NOT NULL),
+        extract(epoch FROM jobs.deadline - clock_timestamp())::float8,
+        extract(epoch FROM clock_timestamp() - jobs.created_at)::float8"""
+
+_CLAIM_SQL = _CLAIM.format(columns=_COLUMNS)
+
+_MINE_AGAIN = f"""
+SELECT {_COLUMNS} FROM filaviva.jobs
+WHERE id = ANY($1::uuid[]) AND claim_id = $2 AND lease_owner = $3 AND state = 'running'
+"""
+
+
+class Verdict(StrEnum):
+    """What became of one wanted wake-up."""
+
+    CLAIMED = "claimed"
+    EARLY = "early"
+    DUPLICATE = "duplicate"
+    STALE = "stale"
+
+
+@dataclass(slots=True)
+class Claimed:
+    """A job that is ours until the lease ends; the fence voids whatever comes after it."""
+
+    id: UUID
+    type: str
+    version: int
+    tenant: str
+    subject: str | None
+    correlation_id: str
+    traceparent: str | None
+    payload: str
+    revision: int
+    attempt: int
+    fence: int
+    priority: int
+    due_at: float  # seconds since 1970, database clock
+    waited: float  # seconds from due to claimed
+    paused: bool
+    seconds_left: float | None  # until the deadline
+    age: float  # seconds since the submission
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What one claim statement gave."""
+
+    claimed: dict[UUID, Claimed]
+    others: dict[UUID, Verdict]
+
+
+async def claim(
+    connection: AsyncConnection,
+    wanted: Sequence[WakeUp],
+    *,
+    worker: str,
+    claim_id: UUID,
+    lease_seconds: float,
+) -> Claims:
+    """Claim what is due among `wanted` (at most one wake-up per job)."""
+    ordered = sorted(wanted, key=_by_message)
+    arguments = (
+        [wake.job_id for wake in ordered],
+        [wake.epoch for wake in ordered],
+        [wake.message_id for wake in ordered],
+        CONSUMER,
+        worker,
+        claim_id,
+        lease_seconds,
+    )
+    rows = await fetch(connection, _CLAIM_SQL, arguments)
+    taken: dict[UUID, Claimed] = {}
+    others: dict[UUID, Verdict] = {}
+    for row in rows:
+        if row[0] == "claimed":
+            taken[row[1]] = Claimed(*row[2:])
+        else:
+            others[row[1]] = Verdict(row[0])
+    return Claims(taken, others)
+
+
+async def claimed_before(
+    connection: AsyncConnection, job_ids: Sequence[UUID], *, worker: str, claim_id: UUID
+) -> dict[UUID, Claimed]:
+    """After a lost answer: which of these jobs did the claim with this id take?"""
+    rows = await fetch(connection, _MINE_AGAIN, (list(job_ids), claim_id, worker))
+    return {row[0]: Claimed(*row) for row in rows}
+
+
+def _by_message(wake: WakeUp) -> str:
+    return wake.message_id

@@ -1,0 +1,200 @@
+"""What a handler can do while it runs: every write goes through the job's fence."""
+
+import asyncio
+import hashlib
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from uuid import UUID
+
+import structlog
+from pydantic_core import PydanticSerializationError, to_json
+from sqlalchemy import Executable
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from filaviva import failpoints
+from filaviva.context import Context
+from filaviva.errors import LeaseLost, Retryable
+from filaviva.shape import Shape
+from filaviva_worker import calls
+from filaviva_worker.claim import Claimed
+from filaviva_worker.effects import Effect
+from filaviva_worker.live import Live
+from filaviva_worker.steps import Steps
+from filaviva_worker.tools import Tools
+
+_PROGRESS = """
+WITH mine AS (
+    UPDATE filaviva.jobs SET progress = $3::text::jsonb, updated_at = clock_timestamp()
+    WHERE id = $1 AND fence = $2 AND state IN ('running', 'cancel_requested') RETURNING id)
+INSERT INTO filaviva.job_events (job_id, kind, data)
+SELECT id, 'progress', $3::text::jsonb FROM mine RETURNING job_id
+"""
+
+# The last statement before COMMIT: nobody can take the job between it and the commit.
+_STILL_MINE = """
+SELECT 1 FROM filaviva.jobs
+WHERE id = $1 AND fence = $2 AND state IN ('running', 'cancel_requested') FOR SHARE
+"""
+
+
+_LONGEST_KEY = 255
+
+# Steps may run side by side; each model call belongs to the step that made it.
+_current_step: ContextVar[str | None] = ContextVar("filaviva_step", default=None)
+
+
+class LiveContext(Context):
+    """The context of one attempt."""
+
+    def __init__(self, job: Claimed, live: Live, tools: Tools) -> None:
+        self._job = job
+        self._live = live
+        self._tools = tools
+        self._steps: Steps | None = None
+        self.effects: list[Effect] = []
+        self.failed_step: str | None = None
+        self.remote_step: str | None = None  # of a handler in another thread or process
+        self.job_id = job.id
+        self.attempt = job.attempt
+        self.tenant = job.tenant
+        self.subject = job.subject
+        self.correlation_id = job.correlation_id
+
+    @property
+    def cancel_requested(self) -> bool:
+        return self._live.ending is not None
+
+    @property
+    def logger(self) -> Any:  # type: ignore[override]  # made when asked for: most jobs log nothing
+        return structlog.get_logger("filaviva.job").bind(
+            job_id=str(self.job_id),
+            attempt=self.attempt,
+            job_type=self._job.type,
+            correlation_id=self.correlation_id,
+        )
+
+    def idempotency_key(self, name: str) -> str:
+        """The same for every attempt and replay of these inputs; another once they are edited."""
+        return idempotency_key(self.job_id, self._job.revision, name)
+
+    def effect(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> None:
+        """Let the statement commit with the completion, or not at all."""
+        self.effects.append(Effect(statement, parameters))
+
+    async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kw: Any) -> Any:
+        """Run `fn` once for this job: a later attempt gets its stored output instead."""
+        output = output_of(fn)
+        saved = await self.begin_step(name, tool=getattr(fn, "__name__", None), inputs=(args, kw))
+        if saved is not None:
+            return output.adapter.validate_json(saved)
+        token = _current_step.set(name)
+        try:
+            value = fn(*args, **kw)
+            if inspect.isawaitable(value):
+                value = await value
+            text = output.encode(value, limit=self._tools.max_result_bytes)
+        except BaseException:
+            # The error that ended the step is the one to tell.
+            with suppress(LeaseLost, *self._tools.database_away):
+                await asyncio.shield(self.finish_step(name, "failed"))
+            raise
+        finally:
+            _current_step.reset(token)
+        await self.finish_step(name, "succeeded", text)
+        return value
+
+    async def begin_step(
+        self, name: str, *, tool: str | None = None, inputs: object = None
+    ) -> str | None:
+        """Give the stored output (JSON text) of a finished step, or record that it runs now."""
+        self._may_go_on(name)
+        steps = self._checkpoints()
+        async with self._tools.engine.connect() as connection:
+            saved = await steps.saved(connection, name)
+        if saved is not None:
+            return saved.output or "null"
+        failpoints.passing("step.before")
+        async with self._tools.engine.begin() as connection:
+            await steps.begin(connection, name, tool=tool, input_hash=_hash(inputs))
+        return None
+
+    async def finish_step(self, name: str, state: Any, output: str | None = None) -> None:
+        """Store what the step came to."""
+        async with self._tools.engine.begin() as connection:
+            await self._checkpoints().finish(connection, name, state, output)
+        self._tools.metrics.step_attempts.labels(self._job.type, name, state).inc()
+        if state == "failed":
+            self.failed_step = name
+        failpoints.passing("step.saved")
+
+    async def progress(self, done: int, total: int, message: str | None = None) -> None:
+        """Show how far the work is; LeaseLost if the job is not ours any more."""
+        shown = to_json({"done": done, "total": total, "message": message}).decode()
+        arguments = (self.job_id, self._job.fence, shown)
+        async with self._tools.autocommit.connect() as connection:
+            if (await connection.exec_driver_sql(_PROGRESS, arguments)).first() is None:
+                raise LeaseLost(f"job {self.job_id} is not ours any more")
+        self._tools.notifier.changed((self.job_id,))
+
+    async def record_call(
+        self, provider: str, model: str, usage: object, *, cost_usd: Decimal | None = None
+    ) -> None:
+        """Put a model call into the ledger and add its cost to the attempt and the job."""
+        call = calls.priced(provider, model, usage, cost_usd=cost_usd)
+        async with self._tools.autocommit.connect() as connection:
+            step = _current_step.get() or self.remote_step
+            await calls.record(
+                connection, call, job_id=self.job_id, attempt=self.attempt, step=step
+            )
+        self._tools.count_call(call, self._job.type)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """Open a transaction of its own that commits only if the lease is still ours."""
+        async with self._tools.engine.begin() as connection:
+            yield connection
+            arguments = (self.job_id, self._job.fence)
+            if (await connection.exec_driver_sql(_STILL_MINE, arguments)).first() is None:
+                raise LeaseLost(f"nothing was written: job {self.job_id} is not ours any more")
+
+    def _checkpoints(self) -> Steps:
+        if self._steps is None:
+            job = self._job
+            self._steps = Steps(job.id, job.fence, job.revision, fresh=job.attempt == 1)
+        return self._steps
+
+    def _may_go_on(self, name: str) -> None:
+        if self._live.ending is not None:
+            raise LeaseLost(f"step {name!r} was not started: {self._live.ending}")
+        if not self._tools.lease_is_fresh():
+            # Who cannot renew must assume that somebody else has the job by now.
+            raise Retryable(f"step {name!r} was not started: the database is out of reach")
+
+
+def idempotency_key(job_id: UUID, revision: int, name: str) -> str:
+    """Name an effect of these inputs; never longer than the 255 characters that providers take."""
+    key = f"{job_id}:{revision}:{name}"
+    return key if len(key) <= _LONGEST_KEY else hashlib.sha256(key.encode()).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def output_of(fn: Callable[..., Any]) -> Shape:
+    """Give the shape of what a step's function returns (unannotated: any JSON)."""
+    return Shape.of(fn)
+
+
+def _hash(inputs: object) -> bytes | None:
+    try:
+        return hashlib.sha256(to_json(inputs, fallback=_placeholder)).digest()
+    except (PydanticSerializationError, RecursionError):
+        return None
+
+
+def _placeholder(value: object) -> str:
+    return type(value).__qualname__

@@ -1,0 +1,108 @@
+"""What happened in a worker, made into metrics and log lines."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import structlog
+
+from filaviva.outcome import Canceled, Dead, Done, Outcome, Retry
+from filaviva.telemetry.metrics import Metrics
+from filaviva_worker.claim import Claimed
+from filaviva_worker.live import Ending
+
+log = structlog.get_logger("filaviva")
+
+
+@dataclass(frozen=True, slots=True)
+class NotRun:
+    """A fact: a delivery had no effect, and why."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A fact: an outcome is recorded (`counted`), or void because the lease was lost."""
+
+    job: Claimed
+    outcome: Outcome | Ending
+    seconds: float
+    counted: bool
+
+
+class Facts:
+    """Count what happened; a failure also gets its line."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        # Looking a child up by its labels costs as much as counting: this is the hot path.
+        self._child = lru_cache(maxsize=4096)(_child)
+
+    def claimed(self, job: Claimed) -> None:
+        """A job was claimed."""
+        self._child(self._metrics.queue_wait.labels, job.type).observe(max(0.0, job.waited))
+        if job.paused:
+            self._metrics.retry_lateness.observe(max(0.0, job.waited))
+
+    def not_run(self, fact: NotRun) -> None:
+        """A delivery had no effect."""
+        self._child(self._metrics.duplicates.labels, "worker", fact.cause).inc()
+
+    def reissued(self, count: int) -> None:
+        """Wake-ups were sent again: they came too early or found no slot."""
+        self._metrics.wakeups_reissued.labels("no_slot").inc(count)
+
+    def settled(self, facts: Sequence[Settled]) -> None:
+        """Attempts were recorded."""
+        for fact in facts:
+            self._settled(fact)
+
+    def _settled(self, fact: Settled) -> None:
+        job = fact.job
+        if not fact.counted:
+            self._metrics.lease_lost.labels(job.type).inc()
+            log.warning("outcome void: the lease was lost", job_id=str(job.id), job_type=job.type)
+            return
+        outcome, error_class = _words(fact.outcome)
+        child = self._child
+        child(self._metrics.job_attempts.labels, job.type, outcome, error_class).inc()
+        child(self._metrics.attempt_duration.labels, job.type, outcome).observe(fact.seconds)
+        if outcome in ("succeeded", "canceled"):
+            child(self._metrics.jobs_finished.labels, job.type, outcome).inc()
+            ended = child(self._metrics.end_to_end.labels, job.type, outcome)
+            ended.observe(job.age + fact.seconds)
+        if isinstance(fact.outcome, Retry | Dead):
+            _log_failure(job, fact.outcome)
+
+
+def _words(outcome: object) -> tuple[str, str]:
+    match outcome:
+        case Done():
+            return "succeeded", ""
+        case Retry(failure=failure):
+            return "retry", failure.error_class
+        case Dead(failure=failure):
+            return "failed", failure.error_class
+        case Canceled():
+            return "canceled", "canceled"
+        case _:
+            return "released", ""
+
+
+def _log_failure(job: Claimed, outcome: Retry | Dead) -> None:
+    log.warning(
+        "attempt failed",
+        job_id=str(job.id),
+        job_type=job.type,
+        attempt=job.attempt,
+        outcome="retry" if isinstance(outcome, Retry) else "failed",
+        error_class=outcome.failure.error_class,
+        error_code=outcome.failure.code,
+        correlation_id=job.correlation_id,
+    )
+
+
+def _child(labels: Callable[..., Any], *values: str) -> Any:
+    return labels(*values)

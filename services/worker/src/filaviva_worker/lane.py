@@ -1,0 +1,313 @@
+"""Lane: the way of one queue's wake-ups through this worker, and its slots.
+
+receive → claim a batch for the free slots → run each attempt → settle a batch → acknowledge.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+import structlog
+from filaviva.broker.consumer import Consumer, Delivery
+from filaviva.relay import Relay
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from filaviva import failpoints, wakeups
+from filaviva.broker.connection import Backoff
+from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
+from filaviva.handler import Handler
+from filaviva.service import wait
+from filaviva_worker.attempt import Attempts
+from filaviva_worker.claim import Claimed, Claims, Verdict, claim, claimed_before
+from filaviva_worker.facts import Facts, NotRun, Settled
+from filaviva_worker.live import Ending, LiveJobs
+from filaviva_worker.settle import Ended, Settling
+from filaviva_worker.strangers import Strangers
+from filaviva_worker.wakeup import WakeUp, read
+
+log = structlog.get_logger("filaviva")
+
+BATCH = 100
+# A delivery that finds no slot for so long goes back to the queue's end, for an idle worker.
+PATIENCE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one lane does at a time, and for how long its leases last; in seconds."""
+
+    slots: int
+    lease_seconds: float
+    detach_after: float
+    grace: float
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A wake-up that is not claimed yet."""
+
+    wake: WakeUp
+    delivery: Delivery
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The unacknowledged delivery of a running job."""
+
+    delivery: Delivery
+    since: float
+
+
+class Lane:
+    """One queue's wake-ups, from the delivery to the acknowledgement."""
+
+    def __init__(  # noqa: PLR0913 - a composition: each is one duty of its own
+        self,
+        queue: str,
+        *,
+        worker: str,
+        engine: AsyncEngine,
+        relay: Relay,
+        attempts: Attempts,
+        live: LiveJobs,
+        strangers: Strangers,
+        facts: Facts,
+        limits: Limits,
+    ) -> None:
+        self.queue = queue
+        self._worker = worker
+        self._engine = engine
+        self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._relay = relay
+        self._attempts = attempts
+        self._live = live
+        self._strangers = strangers
+        self._facts = facts
+        self._limits = limits
+        self._free = limits.slots
+        self._waiting: deque[Waiting] = deque()
+        self._wanted: set[UUID] = set()
+        self._held: dict[UUID, Held] = {}
+        self._tasks: dict[UUID, asyncio.Task[None]] = {}
+        self._detached: set[UUID] = set()
+        self._some = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.watermarks: dict[str, float] = {}
+
+    def attach(self, consumer: Consumer, settling: Settling) -> None:
+        """Say where deliveries come from and where outcomes go (they need this lane first)."""
+        self._consumer = consumer
+        self._settling = settling
+
+    @property
+    def slots(self) -> tuple[int, int]:
+        """Give (busy, free)."""
+        return self._limits.slots - self._free, self._free
+
+    def receive(self, delivery: Delivery) -> None:
+        """Take a delivery in; it is acknowledged once its outcome is committed."""
+        failpoints.passing("wakeup.received")
+        wake = read(delivery)
+        if wake is None:
+            self._facts.not_run(NotRun("unreadable"))
+            self._consumer.reject(delivery)
+        elif wake.job_id in self._wanted or wake.job_id in self._live:
+            # One local task per job: whoever runs it makes this copy superfluous.
+            self._facts.not_run(NotRun("duplicate"))
+            self._consumer.settle(delivery)
+        elif self._attempts.handler(wake.type, wake.version) is None:
+            self._strangers.take(wake, delivery, self._consumer)
+        else:
+            self._wanted.add(wake.job_id)
+            self._waiting.append(Waiting(wake, delivery, time.monotonic()))
+            self._some.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Claim and run until stopped; then end what runs, within the grace period."""
+        async with asyncio.TaskGroup() as group:
+            claiming = group.create_task(self._claim_until(stop))
+            watching = group.create_task(self._watch_until(stop))
+            await stop.wait()
+            await claiming
+            await watching
+            await self._drain()
+
+    async def _claim_until(self, stop: asyncio.Event) -> None:
+        stopping = asyncio.ensure_future(stop.wait())
+        while not stop.is_set():
+            if self._waiting and self._free:
+                await self._claim_batch(stop)
+                continue
+            self._some.clear()
+            some = asyncio.ensure_future(self._some.wait())
+            await asyncio.wait({some, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            some.cancel()
+        stopping.cancel()
+
+    async def _claim_batch(self, stop: asyncio.Event) -> None:
+        count = min(BATCH, self._free, len(self._waiting))
+        batch = [self._waiting.popleft() for _ in range(count)]
+        failpoints.passing("claim.before")
+        claims = await self._claimed([each.wake for each in batch], stop)
+        failpoints.passing("claim.committed")
+        if claims is None:
+            return
+        early: list[Waiting] = []
+        for each in batch:
+            self._wanted.discard(each.wake.job_id)
+            job = claims.claimed.get(each.wake.job_id)
+            if job is not None:
+                self._start(job, each.delivery)
+            elif claims.others.get(each.wake.job_id) is Verdict.EARLY:
+                early.append(each)
+            else:
+                verdict = claims.others.get(each.wake.job_id, Verdict.STALE)
+                self._facts.not_run(NotRun(verdict.value))
+                self._consumer.settle(each.delivery)
+        if early:
+            await self._reissue(early)
+
+    async def _claimed(self, wanted: Sequence[WakeUp], stop: asyncio.Event) -> Claims | None:
+        """Claim, again while the database is away; None when stopped meanwhile."""
+        claim_id = uuid4()
+        backoff = Backoff(first=0.1, most=5)
+        unsure = False
+        while not stop.is_set():
+            try:
+                return await self._claim_once(wanted, claim_id, unsure=unsure)
+            except DATABASE_ERRORS as error:
+                unsure = unsure or unreachable(error)
+                log.warning("claims wait for the database", why=str(error)[:200])
+                await wait(stop, backoff.next())
+        return None
+
+    async def _claim_once(
+        self, wanted: Sequence[WakeUp], claim_id: UUID, *, unsure: bool
+    ) -> Claims:
+        async with self._autocommit.connect() as connection:
+            before: dict[UUID, Claimed] = {}
+            if unsure:  # the answer was lost, perhaps not the claim
+                before = await claimed_before(
+                    connection,
+                    [wake.job_id for wake in wanted],
+                    worker=self._worker,
+                    claim_id=claim_id,
+                )
+            claims = await claim(
+                connection,
+                [wake for wake in wanted if wake.job_id not in before],
+                worker=self._worker,
+                claim_id=claim_id,
+                lease_seconds=self._limits.lease_seconds,
+            )
+        return Claims({**before, **claims.claimed}, claims.others)
+
+    def _start(self, job: Claimed, delivery: Delivery) -> None:
+        handler = self._attempts.handler(job.type, job.version)
+        if handler is None:  # registered when the wake-up was received, and nothing unregisters
+            raise LookupError(f"no handler for {job.type} v{job.version}")
+        live = self._attempts.live(job, handler)
+        self._live.add(live)
+        self._free -= 1
+        self._idle.clear()
+        self._held[job.id] = Held(delivery, time.monotonic())
+        mark = f"{self.queue}/{job.priority}"
+        self.watermarks[mark] = max(job.due_at, self.watermarks.get(mark, 0.0))
+        self._facts.claimed(job)
+        task = asyncio.create_task(self._attempt(job, handler))
+        live.task = task
+        self._tasks[job.id] = task
+
+    async def _attempt(self, job: Claimed, handler: Handler) -> None:
+        started = time.monotonic()
+        live = self._live.get(job.id)
+        outcome = await self._attempts.run(job, handler, live)
+        live.task = None  # too late to cancel: what happened is being written
+        self._settling.add(Ended(job, live, handler, outcome, time.monotonic() - started))
+
+    def settled(self, facts: Sequence[Settled]) -> None:
+        """Let go of what is recorded: delivery, slot and lease."""
+        for fact in facts:
+            job_id = fact.job.id
+            self._live.remove(job_id)
+            self._tasks.pop(job_id, None)
+            self._free += 1
+            held = self._held.pop(job_id, None)
+            if held is not None:
+                self._consumer.settle(held.delivery)
+            self._detached.discard(job_id)
+        failpoints.passing("ack.sent")
+        self._some.set()
+        if not self._tasks:
+            self._idle.set()
+        self._facts.settled(facts)
+
+    async def _watch_until(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await wait(stop, min(0.5, self._limits.detach_after / 4))
+            await self._give_up_waiting()
+            await self._detach()
+
+    async def _give_up_waiting(self) -> None:
+        limit = time.monotonic() - PATIENCE
+        tired = [each for each in self._waiting if each.since < limit]
+        if tired and not self._free:
+            self._waiting = deque(each for each in self._waiting if each.since >= limit)
+            await self._reissue(tired)
+
+    async def _reissue(self, waiting: Sequence[Waiting]) -> None:
+        """Send these wake-ups again under the same epoch, then let the deliveries go."""
+        jobs = [(each.wake.job_id, each.wake.epoch) for each in waiting]
+        backoff = Backoff(first=0.1, most=5)
+        while True:
+            try:
+                rows = await transact(self._engine, lambda c: wakeups.reissue(c, jobs))
+                break
+            except DATABASE_ERRORS as error:
+                log.warning("wake-ups wait for the database", why=str(error)[:200])
+                await asyncio.sleep(backoff.next())
+        self._relay.hand_over(rows)
+        self._facts.reissued(len(rows))
+        for each in waiting:
+            self._wanted.discard(each.wake.job_id)
+            self._consumer.settle(each.delivery)
+
+    async def _detach(self) -> None:
+        """Let long jobs live on by their lease alone: the broker must not end our consumer."""
+        now = time.monotonic()
+        limit = self._limits.detach_after
+        long = {job_id for job_id, held in self._held.items() if now - held.since > limit}
+        if not long:
+            return
+        let_go = [self._held.pop(job_id).delivery for job_id in long]
+        self._detached |= long
+        await self._consumer.resize(self._limits.slots - len(self._detached), settle=let_go)
+        log.info("detached", queue=self.queue, jobs=[str(job_id) for job_id in long])
+
+    async def _drain(self) -> None:
+        await self._consumer.stop_consuming()
+        self._waiting.clear()  # unacknowledged: the broker gives them to another
+        with_grace = asyncio.create_task(self._idle.wait())
+        await asyncio.wait({with_grace}, timeout=self._limits.grace)
+        with_grace.cancel()
+        for job in self._live.of(self._tasks):
+            job.end(Ending.SHUTDOWN)
+        await self._ended_or_stuck()
+
+    async def _ended_or_stuck(self) -> None:
+        """Wait for what was told to stop; what does not end keeps its lease until we exit."""
+        idle = asyncio.create_task(self._idle.wait())
+        await asyncio.wait({idle}, timeout=5)
+        idle.cancel()
+        if self._tasks:
+            log.warning("jobs did not stop; their leases will run out", jobs=len(self._tasks))
+
+
+def all_watermarks(lanes: Iterable[Lane]) -> dict[str, float]:
+    """Give how far the lanes have come, for the reconciler."""
+    return {mark: due for lane in lanes for mark, due in lane.watermarks.items()}

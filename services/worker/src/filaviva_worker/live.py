@@ -1,0 +1,83 @@
+"""The jobs that run in this process: what the heartbeat renews and what a stop reaches."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from uuid import UUID
+
+
+class Ending(StrEnum):
+    """Why a running job was told to stop."""
+
+    CANCELED = "canceled"
+    LOST = "lost"
+    SHUTDOWN = "shutdown"
+
+
+@dataclass(slots=True)
+class Live:
+    """One job at work. `renew_until` is on the monotonic clock of this process."""
+
+    job_id: UUID
+    fence: int
+    renew_until: float
+    task: asyncio.Task[None] | None = None
+    ending: Ending | None = None
+    on_end: list[Callable[[Ending], None]] = field(default_factory=list)
+
+    def end(self, why: Ending) -> None:
+        """Tell the work to stop; the first reason stays."""
+        if self.ending is not None:
+            return
+        self.ending = why
+        for tell in self.on_end:
+            tell(why)
+        if self.task is not None:
+            self.task.cancel()
+
+
+class LiveJobs:
+    """All live jobs by id; read by the heartbeat's thread, written by the event loop."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[UUID, Live] = {}
+
+    def __contains__(self, job_id: UUID) -> bool:
+        return job_id in self._jobs
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def get(self, job_id: UUID) -> Live:
+        """Give a live job; KeyError if it is not one."""
+        return self._jobs[job_id]
+
+    def of(self, job_ids: Iterable[UUID]) -> list[Live]:
+        """Give those of these jobs that are live."""
+        return [self._jobs[job_id] for job_id in job_ids if job_id in self._jobs]
+
+    def add(self, live: Live) -> None:
+        """Start to renew this job's lease."""
+        self._jobs[live.job_id] = live
+
+    def remove(self, job_id: UUID) -> None:
+        """Stop to renew this job's lease."""
+        self._jobs.pop(job_id, None)
+
+    def all(self) -> list[Live]:
+        """Give what is live now."""
+        return list(self._jobs.values())
+
+    def to_renew(self) -> list[tuple[UUID, int]]:
+        """Give (job id, fence) of those whose lease should go on."""
+        now = time.monotonic()
+        # list() of a dict's values is one step for the interpreter: safe from another thread.
+        return [(job.job_id, job.fence) for job in self.all() if job.renew_until > now]
+
+    def end(self, job_id: UUID, fence: int, why: Ending) -> None:
+        """Tell one job to stop, if it still is the one that was meant."""
+        live = self._jobs.get(job_id)
+        if live is not None and live.fence == fence:
+            live.end(why)

@@ -1,0 +1,99 @@
+"""Run a blocking handler in a process that can be stopped: SIGTERM, then SIGKILL.
+
+The child is forked from a server that has the app loaded; it talks to this side through a pipe
+and ends when the pipe does, so a worker that dies leaves no orphan at work.
+"""
+
+import asyncio
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from filaviva.outcome import Failure, Outcome, Retry
+from filaviva_worker import child
+from filaviva_worker.child import Assignment
+from filaviva_worker.remote import Remote
+from filaviva_worker.threads import calls_to
+
+_PATIENCE = 3.0  # seconds from SIGTERM to SIGKILL
+
+_context = multiprocessing.get_context("forkserver")
+
+
+def preload(app_path: str) -> None:
+    """Load the app once, in the server from which the children are forked."""
+    _context.set_forkserver_preload([child.__name__, app_path.partition(":")[0]])
+
+
+async def run_in_process(assignment: Assignment, remote: Remote) -> Outcome:
+    """Return the outcome that the child reports; a cancel ends the child first."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = _context.Pipe()
+    process = _context.Process(target=child.main, args=(theirs, assignment), daemon=True)
+    await asyncio.to_thread(process.start)
+    theirs.close()
+    ended: asyncio.Future[Outcome | None] = loop.create_future()
+    answer = calls_to(remote, loop)
+    threading.Thread(target=_serve, args=(ours, answer, loop, ended), daemon=True).start()
+    try:
+        outcome = await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        await asyncio.shield(asyncio.to_thread(_end, process))
+        raise
+    finally:
+        await remote.rollback()  # what a killed child had begun
+    await asyncio.to_thread(process.join, _PATIENCE)
+    return outcome if outcome is not None else _died(process.exitcode)
+
+
+def _serve(
+    pipe: Connection,
+    answer: Callable[..., Any],
+    loop: asyncio.AbstractEventLoop,
+    ended: asyncio.Future[Outcome | None],
+) -> None:
+    """Answer the child's calls until it reports its outcome or is gone."""
+    outcome: Outcome | None = None
+    try:
+        while outcome is None:
+            kind, content = pipe.recv()
+            if kind == "outcome":
+                outcome = content
+            else:
+                pipe.send(_answered(answer, kind, content))
+    except (EOFError, OSError):
+        pass
+    finally:
+        pipe.close()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_tell, ended, outcome)
+
+
+def _answered(answer: Callable[..., Any], operation: str, arguments: Any) -> tuple[bool, Any]:
+    try:
+        return True, answer(operation, *arguments)
+    except Exception as error:  # noqa: BLE001 - it is raised again in the child
+        return False, child.portable(error)
+
+
+def _tell(ended: asyncio.Future[Outcome | None], outcome: Outcome | None) -> None:
+    if not ended.done():
+        ended.set_result(outcome)
+
+
+def _end(process: Any) -> None:
+    process.terminate()
+    process.join(_PATIENCE)
+    if process.is_alive():
+        process.kill()
+        process.join()
+
+
+def _died(exit_code: int | None) -> Outcome:
+    how = f"exit code {exit_code}"
+    if exit_code is not None and exit_code < 0:
+        how = signal.Signals(-exit_code).name
+    return Retry(Failure("unexpected", "ProcessDied", f"the handler's process ended by {how}"))

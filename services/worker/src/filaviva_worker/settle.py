@@ -1,0 +1,183 @@
+"""Settle: record what attempts came to, a batch at a time, then let go of their deliveries.
+
+Before: attempts have ended; nothing of their outcome is written.
+After: every outcome that still counts is committed, and only then is its delivery acknowledged.
+May happen twice: each statement knows what an earlier try of the same batch has committed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+from uuid import UUID
+
+import structlog
+from filaviva.relay import Relay
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from filaviva import failpoints
+from filaviva.broker.connection import Backoff
+from filaviva.broker.topology import Topology
+from filaviva.classification import classify
+from filaviva.database.transaction import DATABASE_ERRORS, locked, transact, unreachable
+from filaviva.handler import Handler
+from filaviva.outbox import OutboxRow
+from filaviva.outcome import Canceled, Dead, Done, Outcome, Retry
+from filaviva_worker.claim import Claimed
+from filaviva_worker.complete import Completion, complete
+from filaviva_worker.facts import Settled
+from filaviva_worker.failure import FailedAttempt, fail
+from filaviva_worker.live import Ending, Live
+from filaviva_worker.release import record_canceled, release
+
+log = structlog.get_logger("filaviva")
+
+BATCH = 100
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Ended:
+    """One attempt that has ended, and what it came to."""
+
+    job: Claimed
+    live: Live
+    handler: Handler
+    outcome: Outcome | Ending
+    seconds: float
+
+
+Listener: TypeAlias = Callable[[Sequence[Settled]], None]
+
+
+class Settling:
+    """Take whatever has ended and record it; an idle worker records at once."""
+
+    def __init__(
+        self, engine: AsyncEngine, relay: Relay, topology: Topology, listener: Listener
+    ) -> None:
+        self._engine = engine
+        self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._relay = relay
+        self._topology = topology
+        self._listener = listener
+        self._ended: list[Ended] = []
+        self._some = asyncio.Event()
+
+    def add(self, ended: Ended) -> None:
+        """Take over an ended attempt; it will be recorded, however long that takes."""
+        self._ended.append(ended)
+        self._some.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Record until stopped, and then what is left."""
+        while not (stop.is_set() and not self._ended):
+            if not self._ended:
+                self._some.clear()
+                await _first(self._some, stop)
+            else:
+                await self.step()
+
+    async def step(self) -> int:
+        """Record one batch; return how many attempts it settled."""
+        batch, self._ended = self._ended[:BATCH], self._ended[BATCH:]
+        failpoints.passing("complete.before")
+        counted = await self._completed([each for each in batch if isinstance(each.outcome, Done)])
+        # A completion whose effect the database refused has become a failure meanwhile.
+        counted |= await self._failed(
+            [each for each in batch if isinstance(each.outcome, Retry | Dead)]
+        )
+        counted |= await self._canceled([e for e in batch if isinstance(e.outcome, Canceled)])
+        counted |= await self._released([e for e in batch if e.outcome is Ending.SHUTDOWN])
+        failpoints.passing("complete.committed")
+        self._listener([Settled(e.job, e.outcome, e.seconds, e.job.id in counted) for e in batch])
+        return len(batch)
+
+    async def _completed(self, ended: Sequence[Ended]) -> set[UUID]:
+        if not ended:
+            return set()
+        alone = len(ended) == 1
+        try:
+            return await self._until_answered(lambda: self._complete(ended), patient=alone)
+        except SQLAlchemyError as refused:
+            if not alone:
+                return await self._one_by_one(ended)
+            ended[0].outcome = classify(refused.__cause__ or refused, ended[0].handler.policy)
+            return set()
+
+    async def _one_by_one(self, ended: Sequence[Ended]) -> set[UUID]:
+        """A statement of one of them fails: find it, so that its neighbours complete."""
+        counted: set[UUID] = set()
+        for each in ended:
+            counted |= await self._completed([each])
+        return counted
+
+    async def _complete(self, ended: Sequence[Ended]) -> set[UUID]:
+        completions = [
+            Completion(each.job.id, each.job.fence, each.outcome.result, each.outcome.effects)
+            for each in ended
+            if isinstance(each.outcome, Done)
+        ]
+        if any(each.effects for each in completions):
+            return await transact(self._engine, lambda c: complete(c, completions))
+        return await transact(self._autocommit, lambda c: complete(c, completions))
+
+    async def _failed(self, ended: Sequence[Ended]) -> set[UUID]:
+        failures = [
+            FailedAttempt(each.job.id, each.job.fence, each.outcome)
+            for each in ended
+            if isinstance(each.outcome, Retry | Dead)
+        ]
+        if not failures:
+            return set()
+
+        rows = await self._until_answered(
+            lambda: transact(self._engine, lambda c: fail(c, failures, self._topology))
+        )
+        failpoints.passing("fail.committed")
+        self._relay.hand_over(rows)
+        return _jobs(rows)
+
+    async def _canceled(self, ended: Sequence[Ended]) -> set[UUID]:
+        if not ended:
+            return set()
+        jobs = [(each.job.id, each.job.fence) for each in ended]
+        return await self._until_answered(
+            lambda: transact(self._engine, lambda c: record_canceled(c, jobs))
+        )
+
+    async def _released(self, ended: Sequence[Ended]) -> set[UUID]:
+        if not ended:
+            return set()
+        jobs = [(each.job.id, each.job.fence) for each in ended]
+        rows = await self._until_answered(
+            lambda: transact(self._engine, lambda c: release(c, jobs, self._topology))
+        )
+        self._relay.hand_over(rows)
+        return _jobs(rows)
+
+    async def _until_answered(self, work: Callable[[], Awaitable[T]], *, patient: bool = True) -> T:
+        """Try again while the database is away (or, if `patient`, while a row is held)."""
+        backoff = Backoff(first=0.2, most=5)
+        while True:
+            try:
+                return await work()
+            except DATABASE_ERRORS as error:
+                if not (unreachable(error) or (patient and locked(error))):
+                    raise
+                log.warning("outcomes wait for the database", why=str(error)[:200])
+                await asyncio.sleep(backoff.next())
+
+
+def _jobs(rows: Sequence[OutboxRow]) -> set[UUID]:
+    return {row.job_id for row in rows if row.job_id is not None}
+
+
+async def _first(*events: asyncio.Event) -> None:
+    tasks = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

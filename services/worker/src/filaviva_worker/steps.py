@@ -1,0 +1,102 @@
+"""Steps: checkpoints of a job, keyed by (job, revision of its inputs, name).
+
+Before: the attempt holds the lease.
+After `begin`: the step is known as running, or its stored output is returned and it is not run.
+After `finish`: its output is stored; no later attempt runs it again.
+May happen twice: a step whose process died before `finish` runs again.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from filaviva.errors import LeaseLost
+
+_FENCED = """
+WITH mine AS MATERIALIZED (
+    SELECT id, revision, attempt FROM filaviva.jobs
+    WHERE id = $1 AND fence = $2 AND state IN ('running', 'cancel_requested') FOR NO KEY UPDATE)
+"""
+
+_SAVED = """
+SELECT output::text FROM filaviva.steps
+WHERE job_id = $1 AND revision = $2 AND name = $3 AND state = 'succeeded'
+"""
+
+_BEGIN = (
+    _FENCED
+    + """
+INSERT INTO filaviva.steps AS s (job_id, revision, name, attempt, state, tool, input_hash)
+SELECT id, revision, $3, attempt, 'running', $4, $5 FROM mine
+ON CONFLICT (job_id, revision, name) DO UPDATE SET
+    attempt = excluded.attempt, state = 'running', started_at = clock_timestamp(),
+    finished_at = NULL, input_hash = excluded.input_hash
+WHERE s.state <> 'succeeded'
+RETURNING s.state
+"""
+)
+
+_FINISH = (
+    _FENCED
+    + """,
+told AS (
+    INSERT INTO filaviva.job_events (job_id, kind, data)
+    SELECT id, 'step', jsonb_build_object('name', $3::text, 'state', $4::text) FROM mine),
+spent AS (
+    SELECT coalesce(sum(cost_usd), 0) AS usd FROM filaviva.llm_calls
+    WHERE job_id = $1 AND step = $3)
+UPDATE filaviva.steps SET
+    state = $4, output = $5::text::jsonb, finished_at = clock_timestamp(), cost_usd = spent.usd
+FROM mine, spent
+WHERE steps.job_id = mine.id AND steps.revision = mine.revision AND steps.name = $3
+RETURNING steps.name
+"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The stored output of a finished step, as JSON text (None: it had none)."""
+
+    output: str | None
+
+
+class Steps:
+    """The checkpoints of one attempt."""
+
+    def __init__(self, job_id: UUID, fence: int, revision: int, *, fresh: bool) -> None:
+        self._job_id = job_id
+        self._fence = fence
+        self._revision = revision
+        # The first attempt of a job has nothing to find.
+        self._fresh = fresh
+
+    async def saved(self, connection: AsyncConnection, name: str) -> Saved | None:
+        """Find the output of a step that an earlier attempt finished."""
+        if self._fresh:
+            return None
+        arguments = (self._job_id, self._revision, name)
+        row = (await connection.exec_driver_sql(_SAVED, arguments)).first()
+        return None if row is None else Saved(row[0])
+
+    async def begin(
+        self, connection: AsyncConnection, name: str, *, tool: str | None, input_hash: bytes | None
+    ) -> None:
+        """Record that the step runs now; LeaseLost if the job is not ours any more."""
+        arguments = (self._job_id, self._fence, name, tool, input_hash)
+        if (await connection.exec_driver_sql(_BEGIN, arguments)).first() is None:
+            raise LeaseLost(f"step {name!r} was not started: job {self._job_id} is not ours")
+
+    async def finish(
+        self,
+        connection: AsyncConnection,
+        name: str,
+        state: Literal["succeeded", "failed"],
+        output: str | None = None,
+    ) -> None:
+        """Store what the step came to; LeaseLost if the job is not ours any more."""
+        arguments = (self._job_id, self._fence, name, state, output)
+        if (await connection.exec_driver_sql(_FINISH, arguments)).first() is None:
+            raise LeaseLost(f"step {name!r} was not stored: job {self._job_id} is not ours")

@@ -1,0 +1,175 @@
+"""The worker: one lane per queue, one heartbeat, and the duties they share."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from filaviva.broker.consumer import Consumer
+from filaviva.relay import Relay
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from filaviva.app import App
+from filaviva.broker.topology import Topology
+from filaviva.errors import ConfigurationError
+from filaviva.notify import Notifier
+from filaviva.settings import Settings
+from filaviva.telemetry.metrics import Metrics
+from filaviva_worker import process
+from filaviva_worker.attempt import Attempts
+from filaviva_worker.facts import Facts, Settled
+from filaviva_worker.heartbeat import Heartbeat, Presence
+from filaviva_worker.lane import Lane, Limits, all_watermarks
+from filaviva_worker.live import LiveJobs
+from filaviva_worker.settle import Settling
+from filaviva_worker.strangers import Strangers
+from filaviva_worker.tools import Tools
+
+# The broker must not end a consumer before we detach its jobs (honoured from RabbitMQ 4.3 on).
+_MARGIN = timedelta(minutes=20)
+
+
+class Worker:
+    """Everything between the broker's work queues and the recorded outcomes."""
+
+    def __init__(  # noqa: PLR0913 - the composition of a process
+        self,
+        app: App,
+        settings: Settings,
+        *,
+        engine: AsyncEngine,
+        relay: Relay,
+        notifier: Notifier,
+        metrics: Metrics,
+    ) -> None:
+        self.id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        self._settings = settings
+        self._metrics = metrics
+        self._topology = Topology()
+        self._engine = engine
+        self._relay = relay
+        self._notifier = notifier
+        self._facts = Facts(metrics)
+        self._live = LiveJobs()
+        self.lanes: list[Lane] = []
+        self.consumers: list[Consumer] = []
+        self._settlings: list[Settling] = []
+        self.heartbeat = self._heartbeat(app, wanted_queues(app, settings))
+        self._attempts = Attempts(app, settings.app or "", self._tools())
+        self._strangers = Strangers(self.id, engine, relay, self._facts)
+        for queue in wanted_queues(app, settings):
+            self._open_lane(queue)
+        if any(not h.is_async and h.policy.timeout is not None for h in app.all_handlers()):
+            process.preload(settings.app or "")
+
+    @property
+    def slots(self) -> tuple[int, int]:
+        """Give (busy, free) over all lanes."""
+        busy, free = zip(*(lane.slots for lane in self.lanes), strict=True)
+        return sum(busy), sum(free)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until stopped, end what runs, record it, and be gone."""
+        recorded, gone = asyncio.Event(), asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            for consumer in self.consumers:
+                group.create_task(consumer.run(gone))
+            beating = group.create_task(self.heartbeat.run(gone))
+            settling = [group.create_task(each.run(recorded)) for each in self._settlings]
+            lanes = [group.create_task(lane.run(stop)) for lane in self.lanes]
+            await asyncio.wait(lanes)
+            recorded.set()
+            await asyncio.wait(settling)
+            gone.set()
+            await asyncio.wait({beating})
+
+    def _tools(self) -> Tools:
+        return Tools(
+            engine=self._engine,
+            autocommit=self._engine.execution_options(isolation_level="AUTOCOMMIT"),
+            notifier=self._notifier,
+            metrics=self._metrics,
+            lease_is_fresh=lambda: self.heartbeat.fresh,
+            max_result_bytes=self._settings.worker.max_result_bytes,
+        )
+
+    def _heartbeat(self, app: App, queues: Sequence[str]) -> Heartbeat:
+        presence = Presence(
+            id=self.id,
+            app=app.name,
+            queues=tuple(queues),
+            reads=what_it_reads(app),
+            slots=self._settings.worker.concurrency * len(queues),
+        )
+        return Heartbeat(
+            self._settings.postgres.url.get_secret_value(),
+            self._live,
+            presence,
+            lease_seconds=self._settings.worker.lease_seconds,
+            watermarks=lambda: all_watermarks(self.lanes),
+        )
+
+    def _open_lane(self, queue: str) -> None:
+        group = self._settings.worker
+        lane = Lane(
+            queue,
+            worker=self.id,
+            engine=self._engine,
+            relay=self._relay,
+            attempts=self._attempts,
+            live=self._live,
+            strangers=self._strangers,
+            facts=self._facts,
+            limits=Limits(
+                group.concurrency,
+                group.lease_seconds,
+                group.detach_after_seconds,
+                group.grace_seconds,
+            ),
+        )
+        consumer = Consumer(
+            self._settings.broker.url.get_secret_value(),
+            self._topology.work(queue),
+            prefetch=group.concurrency,
+            service="worker",
+            on_delivery=lane.receive,
+            consumer_timeout=timedelta(seconds=group.detach_after_seconds) + _MARGIN,
+            on_rebuilt=lambda cause: self._metrics.consumer_rebuilt.labels(cause).inc(),
+        )
+
+        def settled(facts: Sequence[Settled]) -> None:
+            lane.settled(facts)
+            self._notifier.changed(fact.job.id for fact in facts)
+
+        settling = Settling(self._engine, self._relay, self._topology, settled)
+        lane.attach(consumer, settling)
+        self.lanes.append(lane)
+        self.consumers.append(consumer)
+        self._settlings.append(settling)
+
+
+def wanted_queues(app: App, settings: Settings) -> tuple[str, ...]:
+    """Give the queues to work on: those that the settings name, or all of the app's."""
+    wanted = settings.worker.queues or app.queues
+    unknown = sorted(set(wanted) - set(app.queues))
+    if unknown:
+        raise ConfigurationError(
+            f"FILAVIVA_WORKER__QUEUES: found {', '.join(unknown)}, which no handler of app "
+            f"{app.name!r} reads; expected some of {', '.join(app.queues) or 'none'}"
+        )
+    if not wanted:
+        raise ConfigurationError(
+            f"FILAVIVA_APP: app {app.name!r} has no handler; expected at least one @app.handler"
+        )
+    return tuple(wanted)
+
+
+def what_it_reads(app: App) -> list[dict[str, Any]]:
+    """List the ranges of versions that the app reads."""
+    return [
+        {"type": kind, "min": min(versions), "max": max(versions)}
+        for kind, versions in sorted(app.handlers.items())
+    ]
