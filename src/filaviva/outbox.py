@@ -125,7 +125,8 @@ async def add(connection: AsyncConnection, messages: Sequence[NewMessage]) -> li
         )
     ]
     added = await connection.exec_driver_sql(_ADD, tuple(columns))
-    return [OutboxRow(*record) for record in added]
+    records: Sequence[Sequence[Any]] = added.all()
+    return [OutboxRow(*record) for record in records]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,5 +144,5 @@ async def backlog(connection: AsyncConnection) -> Backlog:
         "SELECT count(*) FILTER (WHERE parked_at IS NULL), count(*) FILTER (WHERE parked_at IS NOT"
         " NULL), min(created_at) FILTER (WHERE parked_at IS NULL) FROM filaviva.outbox"
     )
-    measured = result.one()
+    measured: Sequence[Any] = result.one()
     return Backlog(measured[0], measured[1], measured[2])
