@@ -1,3 +1,9 @@
 """Real servers for every test that needs them: started once, lazily, stopped at the end."""
 
-pytest_plugins = ["fixtures.state", "fixtures.postgres", "fixtures.broker", "fixtures.stacks"]
+pytest_plugins = [
+    "fixtures.state",
+    "fixtures.postgres",
+    "fixtures.broker",
+    "fixtures.stacks",
+    "fixtures.retrying",
+]

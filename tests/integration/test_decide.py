@@ -11,6 +11,7 @@ from filaviva.database.transaction import transact
 from filaviva_retry_scheduler.decide import Decided, decide
 from filaviva_retry_scheduler.facts import AttemptLost, JobEnded, JobRequeued
 from fixtures.retrying import Jobs
+from fixtures.waiting import until
 
 
 async def decided(jobs: Jobs, *pairs: tuple[UUID, int], expired: bool = False) -> Decided:
@@ -240,9 +241,12 @@ async def test_an_attempt_closed_while_we_waited_for_its_job_is_not_taken_for_lo
 
 
 async def somebody_waits_for_a_lock(jobs: Jobs) -> None:
-    async with asyncio.timeout(5):
-        while not await jobs.all("SELECT 1 FROM pg_locks WHERE NOT granted"):
-            await asyncio.sleep(0.01)
+    await until(
+        lambda: jobs.all(
+            "SELECT 1 FROM pg_stat_activity"
+            " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+    )
 
 
 async def test_many_who_decide_the_same_attempts_at_once_change_them_once(jobs: Jobs) -> None:

@@ -160,15 +160,17 @@ def _state(verdict: Verdict) -> str:
 
 
 def _change(case: Case, verdict: Verdict) -> tuple[Any, ...]:
-    requeued = isinstance(verdict, Requeue)
+    pause, not_before = None, None
+    if isinstance(verdict, Requeue):
+        pause, not_before = verdict.pause_seconds, verdict.not_before
     return (
         case.job_id,
         _state(verdict),
         case.attempt,
         failures_after(case),
         losses_after(case),
-        verdict.pause_seconds if requeued else None,
-        verdict.not_before if requeued else None,
+        pause,
+        not_before,
         json.dumps(_error(case, verdict)),
     )
 

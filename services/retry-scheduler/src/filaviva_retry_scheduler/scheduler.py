@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Literal, Protocol
 from uuid import uuid4
 
 import structlog
@@ -74,7 +74,7 @@ class Scheduler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Decide until stopped."""
-        stopped = asyncio.ensure_future(stop.wait())
+        stopped = asyncio.create_task(stop.wait())
         while not stop.is_set():
             await self._arrival(stopped)
             try:
@@ -97,8 +97,8 @@ class Scheduler:
         await self._decide([arrival for arrival in arrivals if isinstance(arrival, Request)])
         return len(taken)
 
-    async def _arrival(self, stopped: asyncio.Future[bool]) -> None:
-        some = asyncio.ensure_future(self._some.wait())
+    async def _arrival(self, stopped: asyncio.Task[Literal[True]]) -> None:
+        some = asyncio.create_task(self._some.wait())
         await asyncio.wait([some, stopped], return_when=asyncio.FIRST_COMPLETED)
         some.cancel()
 
@@ -163,7 +163,7 @@ async def _effect(connection: AsyncConnection, requests: Sequence[Request]) -> D
 def _dropped(requests: Sequence[Request], fresh: Sequence[Request], decided: Decided) -> list[Fact]:
     repeated = len(requests) - len({r.message_id or id(r) for r in fresh})
     stale = len({request.job_id for request in fresh} - decided.jobs)
-    return [RequestDropped("repeated")] * repeated + [RequestDropped("stale")] * stale
+    return [*[RequestDropped("repeated")] * repeated, *[RequestDropped("stale")] * stale]
 
 
 def _as_it_came(delivery: Delivery) -> Outgoing:

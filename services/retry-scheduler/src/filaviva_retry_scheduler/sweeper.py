@@ -6,7 +6,7 @@ May happen twice: any number of sweepers skip each other's rows, and the second 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
 import structlog
@@ -79,7 +79,7 @@ class Sweeper:
         if not found or not self._presence.steady:
             return 0
         try:
-            return await self._commit(lambda connection: decide(connection, found, expired=True))
+            return await self._free(found)
         except DATABASE_ERRORS as refused:
             if unreachable(refused):
                 raise
@@ -89,14 +89,15 @@ class Sweeper:
         expired = await connection.exec_driver_sql(_CANDIDATES, (self._batch,))
         return [(job.id, job.fence) for job in expired]
 
+    async def _free(self, found: Sequence[tuple[UUID, int]]) -> int:
+        return await self._commit(lambda connection: decide(connection, found, expired=True))
+
     async def _one_by_one(self, found: list[tuple[UUID, int]]) -> int:
         """One job that cannot be decided must not keep the others."""
         changed = 0
         for one in found:
             try:
-                changed += await self._commit(
-                    lambda connection, one=one: decide(connection, [one], expired=True)
-                )
+                changed += await self._free([one])
             except DATABASE_ERRORS as refused:
                 if unreachable(refused):
                     raise

@@ -10,7 +10,7 @@ from filaviva import backoff
 # Losing a worker says little about the job, so it has a limit of its own: the job that takes its
 # workers down ends here, the innocent ones beside it do not.
 LOST_LIMIT = 5
-_LOST = {"base": 1.0, "cap": 60.0, "jitter": 1.0}
+_LOST_BASE, _LOST_CAP, _LOST_JITTER = 1.0, 60.0, 1.0
 
 Reason: TypeAlias = Literal["terminal", "attempts_exhausted", "expired", "result_too_large"]
 _RESULT_TOO_LARGE = "ResultTooLarge"
@@ -120,7 +120,9 @@ def _again(case: Case) -> Requeue | Fail:
 
 def _pause(case: Case) -> float:
     if case.lost:
-        return backoff.pause(losses_after(case), **_LOST)
+        return backoff.pause(
+            losses_after(case), base=_LOST_BASE, cap=_LOST_CAP, jitter=_LOST_JITTER
+        )
     return backoff.pause(
         failures_after(case),
         base=case.base,
