@@ -67,9 +67,9 @@ class Handler:
             flaws = flaws_of(invalid)
             raise InvalidInput(sentence("The data", flaws), flaws) from invalid
 
-    def encode_result(self, value: Any, *, max_bytes: int = MAX_BYTES) -> str | None:
+    def encode_result(self, value: Any, *, limit: int = MAX_BYTES) -> str | None:
         """Write a result as JSON text (None: no result); InvalidOutput if it cannot be kept."""
-        return self.returns.encode(value, max_bytes=max_bytes)
+        return self.returns.encode(value, limit=limit)
 
 
 def _exact(text: str) -> float | Decimal:

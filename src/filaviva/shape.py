@@ -45,7 +45,7 @@ class Shape:
             return cls(Any, owner=owner, known=False)
         return cls(_resolved(annotation, bare, owner), owner=owner)
 
-    def encode(self, value: Any, *, max_bytes: int = MAX_BYTES) -> str | None:
+    def encode(self, value: Any, *, limit: int = MAX_BYTES) -> str | None:
         """Write a value as JSON text (None: no value); InvalidOutput if it does not fit."""
         if value is None and not self.known:
             return None
@@ -58,8 +58,8 @@ class Shape:
             raise InvalidOutput(sentence("The result", flaws_of(invalid))) from invalid
         except (PydanticSerializationError, ValueError, RecursionError, TypeError) as unfit:
             raise InvalidOutput(f"The result has no JSON form: {_reason(unfit)}") from unfit
-        if size > max_bytes:
-            raise InvalidOutput(f"The result has {size} bytes, expected at most {max_bytes}")
+        if size > limit:
+            raise InvalidOutput(f"The result has {size} bytes, expected at most {limit}")
         self._check(plain, text)
         return None if value is None else text
 

@@ -1,0 +1,66 @@
+"""Hear PostgreSQL's notifications on a connection outside the pool.
+
+A notification is a hint: after each new connection the listener is told as if one had come.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from filaviva.database.transaction import DATABASE_ERRORS
+from filaviva.service import wait
+
+log = structlog.get_logger("filaviva")
+_PAUSE = 1.0
+
+
+class Listening:
+    """Call `heard` with the payload of each notification on a channel; None: some may be missed."""
+
+    def __init__(
+        self, engine: AsyncEngine, channel: str, heard: Callable[[str | None], None]
+    ) -> None:
+        self._engine = engine
+        self._channel = channel
+        self._heard = heard
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Listen until stopped, over a new connection whenever one is lost."""
+        while not stop.is_set():
+            try:
+                await self._listen(stop)
+            except DATABASE_ERRORS as lost:
+                log.info("listening again soon", channel=self._channel, why=str(lost)[:200])
+            await wait(stop, _PAUSE)
+
+    async def _listen(self, stop: asyncio.Event) -> None:
+        connection = await self._connection()
+        ended = asyncio.Event()
+        try:
+            connection.add_termination_listener(lambda _: ended.set())
+            await connection.add_listener(self._channel, self._notified)
+            self._heard(None)
+            await _first(stop, ended)
+        finally:
+            connection.terminate()
+
+    async def _connection(self) -> Any:
+        async with self._engine.connect() as pooled:
+            raw = await pooled.get_raw_connection()
+            raw.detach()  # it stays open for as long as we listen, and takes nobody's place
+            return raw.driver_connection
+
+    def _notified(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        self._heard(payload)
+
+
+async def _first(*events: asyncio.Event) -> None:
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()

@@ -1,0 +1,117 @@
+"""The one-shot setup: everything an app needs before its services start.
+
+Before: a database and a broker that answer, and users who may change them.
+After:  the schema is migrated, the app's tables exist, the topology is on the broker, the
+        contracts are published.
+May happen twice, and at the same time: what is there stays, what is missing is added.
+"""
+
+import asyncio
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from sqlalchemy import MetaData
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.schema import CreateSchema
+
+from filaviva.app import App
+from filaviva.broker import definitions
+from filaviva.broker.apply import apply
+from filaviva.broker.topology import Declarations, Topology
+from filaviva.database import connect, migrate, newest_revision
+from filaviva.errors import ConfigurationError
+from filaviva.publishing import Published, publish
+
+# One setup at a time: CREATE … IF NOT EXISTS of two at once fails for one of them.
+_ALONE: Final = "SELECT pg_advisory_xact_lock(x'66696c61'::int)"
+_PATIENCE: Final = "SET LOCAL lock_timeout = '60s'"
+_QUEUES: Final = "SELECT DISTINCT queue FROM filaviva.contracts WHERE queue IS NOT NULL ORDER BY 1"
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """What is there now."""
+
+    revision: str
+    tables: tuple[str, ...]
+    queues: tuple[str, ...]
+    published: Published
+
+
+async def setup(
+    *,
+    database_url: str,
+    broker_url: str,
+    app: App | None = None,
+    definitions_file: Path | None = None,
+    topology: Topology | None = None,
+) -> SetUp:
+    """Set everything up; `definitions_file` is what a broker loads when it boots."""
+    await asyncio.to_thread(migrate, database_url)
+    engine = connect(database_url, name="filaviva-setup", size=2)
+    try:
+        tables = await _create_tables(engine, app)
+        queues = await _all_queues(engine, app)
+        declarations = (topology or Topology()).declarations(queues)
+        await apply(broker_url, declarations)
+        if definitions_file is not None:
+            _export(declarations, broker_url, definitions_file)
+        # Last: from now on jobs are accepted, and their queues are there.
+        published = await _publish(engine, app)
+    finally:
+        await engine.dispose()
+    return SetUp(newest_revision(), tables, queues, published)
+
+
+async def _create_tables(engine: AsyncEngine, app: App | None) -> tuple[str, ...]:
+    tables = None if app is None else app.tables
+    if app is None or tables is None:
+        return ()
+    schemas = sorted({table.schema for table in tables.tables.values() if table.schema})
+    if "filaviva" in schemas:
+        raise ConfigurationError(
+            f"app {app.name!r}: found a table in the schema filaviva, expected a schema of its own"
+        )
+    async with engine.begin() as connection:
+        await _alone(connection)
+        for schema in schemas:
+            await connection.execute(CreateSchema(schema, if_not_exists=True))
+        await connection.run_sync(_create, tables)
+    return tuple(sorted(tables.tables))
+
+
+def _create(connection: object, tables: MetaData) -> None:
+    tables.create_all(connection, checkfirst=True)  # type: ignore[arg-type]
+
+
+async def _all_queues(engine: AsyncEngine, app: App | None) -> tuple[str, ...]:
+    """Give the queues of every app: the exported definitions serve all of them."""
+    async with engine.connect() as connection:
+        known = [row.queue for row in await connection.exec_driver_sql(_QUEUES)]
+    return tuple(sorted({*known, *(() if app is None else app.queues)}))
+
+
+async def _publish(engine: AsyncEngine, app: App | None) -> Published:
+    if app is None:
+        return Published()
+    async with engine.begin() as connection:
+        await _alone(connection)
+        return await publish(connection, app)
+
+
+async def _alone(connection: AsyncConnection) -> None:
+    await connection.exec_driver_sql(_PATIENCE)
+    await connection.exec_driver_sql(_ALONE)
+
+
+def _export(declarations: Declarations, broker_url: str, file: Path) -> None:
+    path = urlsplit(broker_url).path.removeprefix("/")
+    content = definitions.export(declarations, unquote(path) or "/")
+    beside = file.with_name(f"{file.name}.{os.getpid()}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    beside.replace(file)

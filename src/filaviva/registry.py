@@ -1,0 +1,151 @@
+"""The contracts that setup has published, cached: how the generic services know what is a job.
+
+Before: `filaviva setup` has written the table `contracts`.
+After:  type and version lead to a queue, a policy and a compiled schema.
+May happen twice: a refresh replaces the same by the same.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from filaviva.database.transaction import DATABASE_ERRORS
+from filaviva.errors import ConfigurationError, Flaw
+from filaviva.listening import Listening
+from filaviva.policy import StoredPolicy
+from filaviva.schemas import SchemaCheck
+from filaviva.service import wait
+
+log = structlog.get_logger("filaviva")
+
+CHANNEL: Final = "filaviva_contracts"
+_SELECT: Final = """
+SELECT type, version, app, queue, schema::text, result_schema::text, policy::text,
+       deprecated_at IS NOT NULL
+FROM filaviva.contracts ORDER BY type, version
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Registered:
+    """One version of a contract, as it was published."""
+
+    type: str
+    version: int
+    app: str
+    queue: str | None
+    schema: dict[str, Any]
+    result_schema: dict[str, Any] | None
+    policy: StoredPolicy
+    deprecated: bool
+    check: SchemaCheck
+
+    def validate(self, data: Any) -> list[Flaw]:
+        """Find what is wrong with parsed data (`canonical.parse`); empty if it fits."""
+        return list(self.check.flaws(data))
+
+
+class Registry:
+    """A cache of the published contracts, refreshed when setup says so and now and then."""
+
+    def __init__(self, engine: AsyncEngine, *, poll: float = 15) -> None:
+        self._engine = engine
+        self._poll = poll
+        self._changed = asyncio.Event()
+        self._contracts: dict[str, dict[int, Registered]] = {}
+        self._rows: dict[tuple[Any, ...], Registered] = {}
+
+    def find(self, type: str, version: int | None = None) -> Registered | None:  # noqa: A002
+        """Find a contract; without a version the newest that is not deprecated."""
+        versions = self._contracts.get(type, {})
+        if version is not None:
+            return versions.get(version)
+        newest_first = [versions[number] for number in sorted(versions, reverse=True)]
+        return next((each for each in newest_first if not each.deprecated), None)
+
+    def versions(self, type: str) -> tuple[int, ...]:  # noqa: A002
+        """Give the versions of a type, deprecated ones too."""
+        return tuple(sorted(self._contracts.get(type, {})))
+
+    def types(self) -> tuple[str, ...]:
+        """Give every type."""
+        return tuple(sorted(self._contracts))
+
+    def all(self) -> list[Registered]:
+        """Give every version of every type, in order."""
+        return [
+            self._contracts[kind][version]
+            for kind in self.types()
+            for version in self.versions(kind)
+        ]
+
+    async def refresh(self) -> None:
+        """Read the table again; what did not change is not compiled again."""
+        async with self._engine.connect() as connection:
+            rows = await _rows(connection)
+        known = {row: self._rows.get(row) or _compiled(row) for row in rows}
+        self._rows = {row: found for row, found in known.items() if found is not None}
+        contracts: dict[str, dict[int, Registered]] = {}
+        for registered in self._rows.values():
+            contracts.setdefault(registered.type, {})[registered.version] = registered
+        self._contracts = contracts
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Keep the cache fresh until stopped; while the database is away the old one serves."""
+        listening = Listening(self._engine, CHANNEL, lambda _: self._changed.set())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(listening.run(stop), name="contracts listening")
+            while not stop.is_set():
+                await self.step()
+                await self._next_turn(stop)
+
+    async def step(self) -> int:
+        """Refresh once; return how many versions there are."""
+        self._changed.clear()
+        try:
+            await self.refresh()
+        except DATABASE_ERRORS as away:
+            log.warning("contracts not refreshed, the known ones serve", why=str(away)[:200])
+        return len(self._rows)
+
+    async def _next_turn(self, stop: asyncio.Event) -> None:
+        turns = {
+            asyncio.create_task(self._changed.wait()),
+            asyncio.create_task(wait(stop, self._poll)),
+        }
+        try:
+            await asyncio.wait(turns, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for turn in turns:
+                turn.cancel()
+
+
+async def _rows(connection: AsyncConnection) -> list[tuple[Any, ...]]:
+    found = await connection.exec_driver_sql(_SELECT)
+    return [tuple(row) for row in found]
+
+
+def _compiled(row: tuple[Any, ...]) -> Registered | None:
+    kind, version, app, queue, schema, result_schema, policy, deprecated = row
+    parsed = json.loads(schema)
+    try:
+        check = SchemaCheck(parsed)
+    except ConfigurationError as broken:
+        # One broken schema must not take the other contracts away.
+        log.warning("contract left out", type=kind, version=version, app=app, why=str(broken))
+        return None
+    return Registered(
+        type=kind,
+        version=version,
+        app=app,
+        queue=queue,
+        schema=parsed,
+        result_schema=None if result_schema is None else json.loads(result_schema),
+        policy=StoredPolicy.read(json.loads(policy)),
+        deprecated=deprecated,
+        check=check,
+    )
