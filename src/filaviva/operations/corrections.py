@@ -8,12 +8,26 @@ import jsonpointer
 
 from filaviva import canonical
 from filaviva.errors import Flaw, Rejected
+from filaviva.registry import Registry
 
 MOST_OPERATIONS = 100
 LONGEST = 256 * 1024
 
-Validate: TypeAlias = Callable[[str, int, str], Sequence[Flaw]]
-"""Check JSON text against the schema of a type and version; nothing found means it fits."""
+Validate: TypeAlias = Callable[[str, int, Any], Sequence[Flaw]]
+"""Check a value against the schema of a type and version; nothing found means it fits."""
+
+
+def validator(registry: Registry) -> Validate:
+    """Check values as the registry says; an unknown contract is refused (422)."""
+
+    def validate(type: str, version: int, value: Any) -> Sequence[Flaw]:  # noqa: A002 - ours
+        registered = registry.find(type, version)
+        if registered is None:
+            detail = f"{type} v{version} is not published: nothing tells what its data must be"
+            raise Rejected("unknown_contract", detail, status=422)
+        return registered.validate(value)
+
+    return validate
 
 
 def readable(patch: Any) -> jsonpatch.JsonPatch:
@@ -47,7 +61,7 @@ def corrected(
         # Read back at once: a patch may bring in what cannot be stored, and `copy` may double
         # size and depth with each operation.
         value = canonical.parse(text)
-    flaws = validate(type, version, text)
+    flaws = validate(type, version, value)
     if flaws:
         detail = f"the corrected data does not fit {type} v{version}: {flaws[0].detail}"
         raise Rejected("invalid_data", detail, status=422, flaws=flaws)

@@ -1,1 +1,1 @@
-"""Filaviva's dlq-handler service."""
+"""The dlq-handler: dead letters in groups, alerts about them, and the way back."""
