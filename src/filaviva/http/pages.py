@@ -3,6 +3,7 @@
 import base64
 import binascii
 import hashlib
+import re
 from collections.abc import Mapping
 
 from filaviva.errors import Flaw, Rejected
@@ -16,7 +17,7 @@ def cursor(last: str, filters: Mapping[str, object]) -> str:
     return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
 
-def after(found: str | None, filters: Mapping[str, object]) -> str | None:
+def after(found: str | None, filters: Mapping[str, object], *, form: re.Pattern[str]) -> str | None:
     """Read a cursor back; one that is broken or made for other filters is refused."""
     if found is None:
         return None
@@ -24,7 +25,9 @@ def after(found: str | None, filters: Mapping[str, object]) -> str | None:
         sealed = base64.b64decode(found.encode() + b"=" * (-len(found) % 4), b"-_", validate=True)
         last = sealed[_SEAL:].decode()
     except (binascii.Error, UnicodeError):
-        raise _refused("found a cursor that is none of ours") from None
+        last = ""
+    if not form.fullmatch(last):
+        raise _refused("found a cursor that is none of ours")
     if sealed[:_SEAL] != _seal(filters):
         raise _refused("found a cursor of another list, expected the same filters as before")
     return last

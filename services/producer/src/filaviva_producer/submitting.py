@@ -1,0 +1,122 @@
+"""POST /v1/jobs: keep a job and say where to follow it.
+
+Before: a request. After: `202` for a job that is committed, or a problem and nothing stored.
+May happen twice: yes, with the same Idempotency-Key it is the same job.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client import Counter
+from starlette.requests import Request
+
+from filaviva import canonical
+from filaviva.errors import Rejected
+from filaviva.http import ExactResponse
+from filaviva.http.auth import authenticated
+from filaviva.http.bodies import read_json
+from filaviva.http.queries import refuse_unknown
+from filaviva.operations.submission import Origin, admit
+from filaviva.operations.submit import Submitted, Submitter
+from filaviva.registry import Registry
+from filaviva.telemetry.metrics import Metrics
+from filaviva_producer.idempotency import idempotency_key
+from filaviva_producer.pressure import Pressure
+
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+
+
+class Submitting:
+    """The route; a plain one, since the framework's own parsing would cost more than the job."""
+
+    def __init__(
+        self,
+        submitter: Submitter,
+        registry: Registry,
+        pressure: Pressure,
+        metrics: Metrics,
+        *,
+        max_data_bytes: int,
+    ) -> None:
+        self._submitter = submitter
+        self._registry = registry
+        self._pressure = pressure
+        self._count = Count(metrics)
+        self._max_data_bytes = max_data_bytes
+
+    async def post(self, request: Request) -> ExactResponse:
+        """Answer one request."""
+        principal = await authenticated(request, "jobs:write")
+        refuse_unknown(request, ())
+        self._pressure.check()
+        key = idempotency_key(request)
+        value = await read_json(request)
+        origin = Origin(principal, key, request.state.request_id, _traceparent(request))
+        try:
+            kept = await self._keep(value, origin)
+        except Rejected:
+            self._count(self._known_type(value), "rejected")
+            raise
+        self._count(self._known_type(value), "duplicate" if kept.duplicate else "accepted")
+        return _accepted(kept)
+
+    async def _keep(self, value: Any, origin: Origin) -> Submitted:
+        try:
+            submission = admit(value, origin, self._registry, max_data_bytes=self._max_data_bytes)
+        except Rejected:
+            earlier = await self._earlier(value, origin)
+            if earlier is None:
+                raise
+            return earlier
+        return await self._submitter.submit(submission)
+
+    async def _earlier(self, value: Any, origin: Origin) -> Submitted | None:
+        # What was accepted once is the same job for ever, even if its contract has changed since.
+        tenant, key = origin.principal.tenant, origin.idempotency_key
+        if not isinstance(value, dict) or not origin.principal.may_use(str(value.get("type"))):
+            return None
+        return await self._submitter.find(tenant, key, canonical.fingerprint(value))
+
+    def _known_type(self, value: Any) -> str:
+        # Only registered types become labels: a client must not invent metrics.
+        found = value.get("type") if isinstance(value, dict) else None
+        known = isinstance(found, str) and self._registry.find(found) is not None
+        return str(found) if known else "unknown"
+
+
+class Count:
+    """filaviva_jobs_submitted_total, with its children kept."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._children: dict[tuple[str, str], Counter] = {}
+
+    def __call__(self, job_type: str, result: str) -> None:
+        """Count one submission."""
+        child = self._children.get((job_type, result))
+        if child is None:
+            child = self._metrics.jobs_submitted.labels(job_type, "http", result)
+            self._children[job_type, result] = child
+        child.inc()
+
+
+def _traceparent(request: Request) -> str | None:
+    found = request.headers.get("traceparent", "")
+    return found if _TRACEPARENT.fullmatch(found) else None
+
+
+def _accepted(kept: Submitted) -> ExactResponse:
+    address = f"/v1/jobs/{kept.job_id}"
+    body = {
+        "jobId": str(kept.job_id),
+        "status": kept.status,
+        "statusUrl": address,
+        "eventsUrl": f"{address}/events",
+        "cancelUrl": f"{address}/cancel",
+        "duplicate": kept.duplicate,
+    }
+    headers: Mapping[str, str] = {"Location": address, "Retry-After": "1"}
+    if kept.duplicate:
+        headers = {**headers, "Idempotent-Replayed": "true"}
+    return ExactResponse(body, status_code=202, headers=headers)

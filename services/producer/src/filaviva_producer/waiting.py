@@ -1,0 +1,110 @@
+"""Wait for jobs to change: one shared question for all who wait, hurried by notifications.
+
+NOTIFY is a hint that may be lost; the question is asked in any case, each 0.25 to 1 s.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from filaviva.database.transaction import DATABASE_ERRORS
+from filaviva.listening import Listening
+from filaviva.notify import CHANNEL
+from filaviva.operations import jobs
+from filaviva.service import wait
+
+_SOONEST = 0.02
+_FAST = 0.25
+_SLOW = 1.0
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    job_id: UUID
+    version: str
+    changed: "asyncio.Future[bool]"
+
+
+class Watch:
+    """Those who wait for a job to change, and the loop that tells them."""
+
+    def __init__(self, engine: AsyncEngine, *, most: int = 5000) -> None:
+        self._engine = engine
+        self._most = most
+        self._waiters: set[_Waiter] = set()
+        self._some = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._stopping = False
+
+    async def changed(self, job_id: UUID, version: str, seconds: float) -> bool:
+        """Return True once the row has another version, False when the time is up (or we stop)."""
+        if self._stopping or seconds <= 0 or len(self._waiters) >= self._most:
+            return False
+        waiter = _Waiter(job_id, version, asyncio.get_running_loop().create_future())
+        self._waiters.add(waiter)
+        self._some.set()
+        try:
+            async with asyncio.timeout(seconds):
+                return await waiter.changed
+        except TimeoutError:
+            return False
+        finally:
+            self._waiters.discard(waiter)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Tell waiters until stopped; then let all of them go."""
+        listening = Listening(self._engine, CHANNEL, lambda _: self._hurry.set())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(listening.run(stop), name="jobs listening")
+                group.create_task(self._poll(stop), name="jobs polling")
+        finally:
+            self._stopping = True
+            for waiter in self._waiters:
+                _tell(waiter, changed=False)
+
+    async def _poll(self, stop: asyncio.Event) -> None:
+        pause = _FAST
+        while not stop.is_set():
+            if not self._waiters:
+                self._some.clear()
+                await _first(self._some.wait, stop.wait)
+            told = await self.step()
+            pause = _FAST if told else min(2 * pause, _SLOW)
+            await wait(stop, _SOONEST)
+            await _first(self._hurry.wait, stop.wait, seconds=pause)
+
+    async def step(self) -> int:
+        """Ask once for all; return how many were told that their job changed."""
+        self._hurry.clear()
+        asked = list(self._waiters)
+        if not asked:
+            return 0
+        ids = {waiter.job_id for waiter in asked}
+        try:
+            async with self._engine.connect() as connection:
+                versions = await jobs.row_versions(connection, list(ids))
+        except DATABASE_ERRORS:
+            return 0  # whoever waits goes on waiting
+        told = [waiter for waiter in asked if versions.get(waiter.job_id) != waiter.version]
+        for waiter in told:
+            _tell(waiter, changed=True)
+        return len(told)
+
+
+def _tell(waiter: _Waiter, *, changed: bool) -> None:
+    if not waiter.changed.done():
+        waiter.changed.set_result(changed)
+
+
+async def _first(*waits: Callable[[], Awaitable[object]], seconds: float | None = None) -> None:
+    """Wait until one of these is over, or the time is up."""
+    tasks = [asyncio.ensure_future(one()) for one in waits]
+    try:
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

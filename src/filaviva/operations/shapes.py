@@ -1,0 +1,151 @@
+"""Jobs as they look on the wire: for HTTP and for `--json` alike."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import simplejson
+from simplejson.raw_json import RawJSON
+
+from filaviva.operations.jobs import Attempt, Event, Job, LlmCall, Step
+
+
+def dumps(content: Any) -> str:
+    """Write JSON with exact decimals."""
+    text: str = simplejson.dumps(
+        content, use_decimal=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return text
+
+
+def raw(text: str | None) -> RawJSON | None:
+    """Embed JSON text as it is (as PostgreSQL gave it); None stays null."""
+    return None if text is None else RawJSON(text)
+
+
+def moment(at: datetime | None) -> str | None:
+    """Write a time as RFC 3339 in UTC."""
+    if at is None:
+        return None
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def money(amount: Decimal | None) -> str | None:
+    """Write an amount in USD as a decimal string, without an exponent."""
+    return None if amount is None else f"{amount:f}"
+
+
+def job(found: Job) -> dict[str, Any]:
+    """Give a job with its result."""
+    return {
+        **job_summary(found),
+        "result": raw(found.result),
+        "error": raw(found.error),
+    }
+
+
+def job_summary(found: Job) -> dict[str, Any]:
+    """Give a job as lists show it: without its result, which may be large."""
+    address = f"/v1/jobs/{found.id}"
+    parts = ("attempts", "steps", "llm-calls", "timeline")
+    return {
+        "jobId": str(found.id),
+        "type": found.type,
+        "version": found.version,
+        "status": found.state,
+        "attempt": found.attempt,
+        "maxAttempts": found.max_attempts,
+        "progress": _progress(found.progress),
+        "notBefore": moment(found.not_before),
+        "deadline": moment(found.deadline),
+        "costUsd": money(found.cost_usd),
+        "error": raw(found.error),
+        "createdAt": moment(found.created_at),
+        "startedAt": moment(found.started_at),
+        "finishedAt": moment(found.finished_at),
+        "labels": raw(found.labels),
+        "subject": found.subject,
+        "submittedBy": found.submitted_by,
+        "parkedReason": found.parked_reason,
+        "links": {"self": address, **{part: f"{address}/{part}" for part in parts}},
+    }
+
+
+def attempt(found: Attempt) -> dict[str, Any]:
+    """Give one execution."""
+    error = None
+    if found.error_class is not None:
+        error = {
+            "class": found.error_class,
+            "code": found.error_code,
+            "message": found.error_message,
+        }
+    return {
+        "number": found.number,
+        "worker": found.worker,
+        "startedAt": moment(found.started_at),
+        "finishedAt": moment(found.finished_at),
+        "outcome": found.outcome,
+        "error": error,
+        "step": found.step,
+        "pauseSeconds": found.pause_seconds,
+        "costUsd": money(found.cost_usd),
+    }
+
+
+def step(found: Step) -> dict[str, Any]:
+    """Give one step."""
+    return {
+        "name": found.name,
+        "attempt": found.attempt,
+        "state": found.state,
+        "startedAt": moment(found.started_at),
+        "finishedAt": moment(found.finished_at),
+        "costUsd": money(found.cost_usd),
+        "tool": found.tool,
+        "revision": found.revision,
+    }
+
+
+def llm_call(found: LlmCall) -> dict[str, Any]:
+    """Give one recorded model call."""
+    return {
+        "attempt": found.attempt,
+        "step": found.step,
+        "provider": found.provider,
+        "model": found.model,
+        "inputTokens": found.input_tokens,
+        "outputTokens": found.output_tokens,
+        "cacheReadTokens": found.cache_read_tokens,
+        "cacheWriteTokens": found.cache_write_tokens,
+        "costUsd": money(found.cost_usd),
+        "priceSource": found.price_source,
+        "at": moment(found.at),
+    }
+
+
+def event(found: Event) -> dict[str, Any]:
+    """Give one entry of the timeline."""
+    return {
+        "sequence": found.id,
+        "at": moment(found.at),
+        "kind": found.kind,
+        "data": raw(found.data),
+    }
+
+
+def _progress(stored: str | None) -> dict[str, Any] | None:
+    if stored is None:
+        return None
+    found: Mapping[str, Any] = simplejson.loads(stored, use_decimal=True)
+    done = found.get("succeeded", found.get("done", 0))
+    return {
+        "total": found.get("total"),
+        "succeeded": done,
+        "failed": found.get("failed", 0),
+        "canceled": found.get("canceled", 0),
+        "running": found.get("running", 0),
+        "queued": found.get("queued", 0),
+        "message": found.get("message"),
+    }

@@ -1,0 +1,299 @@
+"""Submit: keep a job for good, once per idempotency key, many callers in one commit.
+
+Before: checked submissions wait, each with a caller. After: job, first event and wake-up are one
+commit, and the wake-up is on its way to the relay; or the caller knows why not.
+May happen twice: yes; the second one finds the first by (tenant, key) and gets the same job.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import structlog
+import uuid_utils
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from filaviva import failpoints, outbox, wakeups
+from filaviva.broker.topology import Topology
+from filaviva.database.transaction import code, transact, unreachable
+from filaviva.errors import FilavivaError, Rejected, Unreachable
+from filaviva.operations.submission import Submission
+from filaviva.outbox import OutboxRow
+
+log = structlog.get_logger("filaviva")
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The job that keeps a submission; `duplicate`: it had been kept before."""
+
+    job_id: UUID
+    status: str
+    duplicate: bool
+
+
+Key: TypeAlias = tuple[str, str]
+
+# ON CONFLICT without a target: after an unknown COMMIT the same ids are sent again, and neither
+# the key nor the id of a row that is there already may be an error.
+_SUBMIT = f"""
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::int[],
+        $7::text[], $8::text[], $9::int[], $10::smallint[], $11::timestamptz[],
+        $12::timestamptz[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[])
+    AS x(id, tenant, key, fingerprint, type, version, queue, payload, max_attempts, priority,
+        not_before, deadline, labels, subject, submitted_by, correlation_id, traceparent)),
+created AS (
+    INSERT INTO filaviva.jobs (id, tenant, idempotency_key, fingerprint, type, version, queue,
+        payload, max_attempts, priority, not_before, deadline, labels, subject, submitted_by,
+        correlation_id, traceparent)
+    SELECT id, tenant, key, fingerprint, type, version, queue, payload::jsonb, max_attempts,
+        priority, not_before, deadline, labels::jsonb, subject, submitted_by, correlation_id,
+        traceparent
+    FROM wanted
+    ON CONFLICT DO NOTHING
+    RETURNING id, type, version, queue, priority, not_before, correlation_id, traceparent),
+told AS (
+    INSERT INTO filaviva.job_events (job_id, kind, data)
+    SELECT id, 'state', '{{"status": "queued", "reason": "submitted"}}' FROM created)
+INSERT INTO filaviva.outbox (exchange, routing_key, message_id, type, data, job_id, epoch,
+    correlation_id, traceparent, priority, not_before)
+SELECT $18::text, queue, id || ':1:1', $19::text,
+    jsonb_build_object('jobId', id, 'epoch', 1, 'type', type, 'version', version, 'queue', queue),
+    id, 1, correlation_id, traceparent, priority, not_before
+FROM created
+RETURNING {outbox.RETURNING}
+"""
+
+# LATERAL with LIMIT keeps it one look-up in the unique index per key, whatever the statistics say.
+_KEPT = """
+SELECT kept.* FROM unnest($1::text[], $2::text[]) AS wanted(tenant, key)
+CROSS JOIN LATERAL (
+    SELECT tenant, idempotency_key, id, state, fingerprint FROM filaviva.jobs
+    WHERE jobs.tenant = wanted.tenant AND jobs.idempotency_key = wanted.key LIMIT 1) AS kept
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A job that is in the database under a key."""
+
+    id: UUID
+    state: str
+    fingerprint: bytes
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One caller who waits, and the id that its job gets if it is the first."""
+
+    submission: Submission
+    answer: asyncio.Future[Submitted]
+    job_id: UUID = field(default_factory=lambda: UUID(bytes=uuid_utils.uuid7().bytes))
+
+    @property
+    def key(self) -> Key:
+        return self.submission.tenant, self.submission.idempotency_key
+
+    def settle(self, answer: Submitted | FilavivaError) -> None:
+        if self.answer.done():  # its caller went away
+            return
+        if isinstance(answer, Submitted):
+            self.answer.set_result(answer)
+        else:
+            self.answer.set_exception(answer)
+
+
+Kepts: TypeAlias = Mapping[Key, _Kept | FilavivaError]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many go into one commit, how many may wait, how long the database may be away."""
+
+    batch: int = 500
+    waiting: int = 10_000
+    patience_seconds: float = 8
+
+
+class Submitter:
+    """Commit submissions together: at once when idle, whatever has gathered when busy."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        hand_over: Callable[[Sequence[OutboxRow]], None],
+        *,
+        limits: Limits | None = None,
+    ) -> None:
+        self._engine = engine
+        self._hand_over = hand_over
+        self._limits = limits or Limits()
+        self._waiting: list[_Entry] = []
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def submit(self, submission: Submission) -> Submitted:
+        """Return once the job is committed; `Rejected` or `Unreachable` say why it is not."""
+        if len(self._waiting) >= self._limits.waiting:
+            detail = "too many submissions wait for the database"
+            raise Rejected("overloaded", detail, status=503, retry_after=1)
+        entry = _Entry(submission, asyncio.get_running_loop().create_future())
+        self._waiting.append(entry)
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush(), name="submit")
+        return await entry.answer
+
+    async def find(self, tenant: str, key: str, fingerprint: bytes) -> Submitted | None:
+        """Find the job that an earlier submission with this key and content became."""
+        async with self._engine.connect() as connection:
+            kept = (await _kept(connection, [(tenant, key)])).get((tenant, key))
+        if kept is None or kept.fingerprint != fingerprint:
+            return None
+        return Submitted(kept.id, kept.state, duplicate=True)
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                batch = self._waiting[: self._limits.batch]
+                del self._waiting[: self._limits.batch]
+                await self._settle(batch)
+        finally:
+            self._flushing = None
+
+    async def _settle(self, batch: list[_Entry]) -> None:
+        by_key: dict[Key, list[_Entry]] = {}
+        for entry in batch:
+            by_key.setdefault(entry.key, []).append(entry)
+        # In key order, as every process does it: two batches that share keys wait, they never
+        # deadlock.
+        firsts = [by_key[key][0] for key in sorted(by_key)]
+        answers = await self._patiently(firsts)
+        for key, entries in by_key.items():
+            for entry in entries:
+                entry.settle(_answer(entry, answers[key]))
+
+    async def _patiently(self, entries: Sequence[_Entry]) -> Kepts:
+        away = "the database does not answer; submit again with the same Idempotency-Key"
+        try:
+            async with asyncio.timeout(self._limits.patience_seconds):
+                return await self._until_answered(entries)
+        except TimeoutError:
+            return {entry.key: Unreachable(away) for entry in entries}
+        except Exception:  # one bad batch must not end the loop of the batches
+            log.exception("a batch of submissions failed")
+            return {entry.key: FilavivaError("the submission failed") for entry in entries}
+
+    async def _until_answered(self, entries: Sequence[_Entry]) -> Kepts:
+        pause = 0.05
+        while True:
+            try:
+                return await self._commit(entries)
+            except Exception as error:
+                # An unknown COMMIT is read back by doing it again: with the same ids and keys the
+                # rows are either there and ours, or are made now.
+                if not unreachable(error):
+                    raise
+                log.warning("the database does not answer", why=repr(error)[:200])
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 1.0)
+
+    async def _commit(self, entries: Sequence[_Entry]) -> Kepts:
+        try:
+            return await self._together(entries)
+        except DBAPIError as refused:
+            if unreachable(refused):
+                raise
+            if len(entries) == 1:
+                return {entries[0].key: _refusal(refused)}
+        # Something in one row: halved until it is alone, so that only that one fails and the others
+        # pay a few commits more, not one each.
+        middle = len(entries) // 2
+        return {**await self._commit(entries[:middle]), **await self._commit(entries[middle:])}
+
+    async def _together(self, entries: Sequence[_Entry]) -> Kepts:
+        async def store(
+            connection: AsyncConnection,
+        ) -> tuple[list[OutboxRow], dict[Key, _Kept]]:
+            rows = await _store(connection, entries)
+            created = {row.job_id for row in rows}
+            known = [entry.key for entry in entries if entry.job_id not in created]
+            kept = await _kept(connection, known) if known else {}
+            failpoints.passing("submit.before_commit")
+            return rows, kept
+
+        rows, kept = await transact(self._engine, store)
+        failpoints.passing("submit.committed")
+        self._hand_over(rows)
+        return _kepts(entries, {row.job_id for row in rows}, kept)
+
+
+def _kepts(
+    entries: Sequence[_Entry], created: Collection[UUID | None], kept: Mapping[Key, _Kept]
+) -> Kepts:
+    kepts: dict[Key, _Kept | FilavivaError] = {}
+    for entry in entries:
+        if entry.job_id in created:
+            kepts[entry.key] = _Kept(entry.job_id, "queued", entry.submission.fingerprint)
+        else:
+            # Gone between two statements: whoever removed it made the key free again.
+            gone = Rejected("unavailable", "try again", status=503, retry_after=1)
+            kepts[entry.key] = kept.get(entry.key, gone)
+    return kepts
+
+
+def _answer(entry: _Entry, kept: _Kept | FilavivaError) -> Submitted | FilavivaError:
+    if isinstance(kept, FilavivaError):
+        return kept
+    if kept.fingerprint != entry.submission.fingerprint:
+        detail = "this Idempotency-Key belongs to a job with other content: use a new key"
+        return Rejected("idempotency_key_reused", detail, status=422)
+    return Submitted(kept.id, kept.state, duplicate=kept.id != entry.job_id)
+
+
+def _refusal(refused: DBAPIError) -> Rejected:
+    state = code(refused) or ""
+    if state.startswith("22"):
+        # Valid JSON of a valid shape that PostgreSQL cannot hold: a number beyond all bounds.
+        detail = "data holds a value that cannot be stored (a number out of range)"
+        return Rejected("invalid_data", detail, status=422)
+    log.error("a submission was refused by the database", sqlstate=state)
+    detail = "the database is busy with this key or refuses the row; try again"
+    return Rejected("unavailable", detail, status=503, retry_after=1)
+
+
+async def _store(connection: AsyncConnection, entries: Sequence[_Entry]) -> list[OutboxRow]:
+    jobs = [entry.submission for entry in entries]
+    columns: tuple[list[Any], ...] = (
+        [entry.job_id for entry in entries],
+        [job.tenant for job in jobs],
+        [job.idempotency_key for job in jobs],
+        [job.fingerprint for job in jobs],
+        [job.type for job in jobs],
+        [job.version for job in jobs],
+        [job.queue for job in jobs],
+        [job.payload for job in jobs],
+        [job.max_attempts for job in jobs],
+        [job.priority for job in jobs],
+        [job.not_before for job in jobs],
+        [job.deadline for job in jobs],
+        [job.labels for job in jobs],
+        [job.subject for job in jobs],
+        [job.submitted_by for job in jobs],
+        [job.correlation_id for job in jobs],
+        [job.traceparent for job in jobs],
+    )
+    arguments = (*columns, Topology().jobs, wakeups.TYPE)
+    stored = await connection.exec_driver_sql(_SUBMIT, arguments)
+    return [outbox.row(record) for record in stored]
+
+
+async def _kept(connection: AsyncConnection, keys: Sequence[Key]) -> dict[Key, _Kept]:
+    tenants = [tenant for tenant, _ in keys]
+    found = await connection.exec_driver_sql(_KEPT, (tenants, [key for _, key in keys]))
+    return {
+        (row.tenant, row.idempotency_key): _Kept(row.id, row.state, row.fingerprint)
+        for row in found
+    }
