@@ -1,0 +1,5 @@
+"""`filaviva dev`: the embedded stack."""
+
+from filaviva.dev.command import app
+
+__all__ = ["app"]
