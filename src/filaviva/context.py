@@ -1,8 +1,7 @@
 """What a handler can do while it runs."""
 
-import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -35,7 +34,7 @@ class Running(ABC):
     tenant: str
     subject: str | None
     correlation_id: str
-    logger: logging.LoggerAdapter[logging.Logger] | Any
+    logger: Any  # structlog's: the job's id, type and attempt stand on every line
 
     @property
     @abstractmethod
@@ -47,7 +46,7 @@ class Running(ABC):
         """Give a key that stays the same over all attempts with the same input."""
 
     @abstractmethod
-    def effect(self, statement: "Executable") -> None:
+    def effect(self, statement: "Executable", parameters: Mapping[str, Any] | None = None) -> None:
         """Add a statement that commits together with the job's completion, or not at all."""
 
 
