@@ -6,4 +6,5 @@ pytest_plugins = [
     "fixtures.broker",
     "fixtures.stacks",
     "fixtures.retrying",
+    "fixtures.dying",
 ]

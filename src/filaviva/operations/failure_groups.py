@@ -58,7 +58,7 @@ _RECORD = """
 INSERT INTO filaviva.failure_groups AS present
     (id, fingerprint, type, reason, error_class, error_code, message, frames, count, cost_usd)
 SELECT id, fingerprint, type, reason, error_class, error_code, message,
-    string_to_array(nullif(frames, ''), E'\\n'), count, cost_usd
+    string_to_array(frames, E'\\n'), count, cost_usd
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
     $8::text[], $9::bigint[], $10::numeric[])
     AS x(id, fingerprint, type, reason, error_class, error_code, message, frames, count, cost_usd)
