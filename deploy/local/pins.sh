@@ -1,17 +1,29 @@
 #!/usr/bin/env bash
-# Compiles requirements/all.txt: every dependency pinned and hashed, no index named. `make pins` calls it.
+# Compiles requirements/: every dependency pinned and hashed, no index named. `make pins` calls it.
+#   all.txt      a clone: runtime, checks, embedded servers, examples
+#   runtime.txt  an image: what the services import (the same versions)
+#   build.txt    an image's build stage: what makes our wheels
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-members=(pyproject.toml contracts/pyproject.toml services/*/pyproject.toml examples/invoices/pyproject.toml)
+members=(pyproject.toml contracts/pyproject.toml services/*/pyproject.toml)
+examples=(examples/*/pyproject.toml)
 ours=()
-for member in "${members[@]}"; do
+for member in "${members[@]}" "${examples[@]}"; do
     ours+=(--no-emit-package "$(sed -n 's/^name = "\(.*\)"/\1/p' "$member" | head -n 1)")
 done
-uv pip compile "${members[@]}" --group check --extra dev --universal --generate-hashes \
-    --python-version 3.11 --no-header --no-emit-index-url --no-emit-find-links \
-    "${ours[@]}" --quiet -o requirements/all.txt "$@"
-if grep -nE '://|^-' requirements/all.txt; then
-    echo "pins: requirements/all.txt names a host or an option" >&2
-    exit 1
-fi
+
+compile() {
+    local target=$1
+    shift
+    uv pip compile "$@" --universal --generate-hashes --python-version 3.11 --no-header \
+        --no-emit-index-url --no-emit-find-links "${ours[@]}" --quiet -o "requirements/$target"
+    if grep -nE '://|^-' "requirements/$target"; then
+        echo "pins: requirements/$target names a host or an option" >&2
+        exit 1
+    fi
+}
+
+compile all.txt "${members[@]}" "${examples[@]}" --group check --extra dev
+compile runtime.txt "${members[@]}" "${examples[@]}" --constraints requirements/all.txt
+compile build.txt --group build --constraints requirements/all.txt
