@@ -34,7 +34,6 @@ from filaviva.traces import frames
 Verdict: TypeAlias = Literal["retry", "dead"]
 
 _ON_PURPOSE: dict[type[BaseException], tuple[Verdict, ErrorClass]] = {
-    Retryable: ("retry", "upstream"),
     LeaseLost: ("retry", "lost"),
     InvalidInput: ("dead", "invalid_input"),
     InvalidOutput: ("dead", "invalid_output"),
@@ -97,19 +96,26 @@ def _classify_one(
 
 def _ruling(error: BaseException, policy: Policy) -> _Ruling:
     recognised = _recognised(error)
+    known = None if recognised is None else recognised.error_class
     for ancestor in type(error).__mro__:
-        if ancestor in policy.retry_on:
-            return _Ruling("retry", _class_of(recognised, "upstream"), recognised)
-        if ancestor in policy.terminal_on:
-            return _Ruling("dead", _class_of(recognised, "terminal"), recognised)
-        if ancestor in _ON_PURPOSE:
-            verdict, error_class = _ON_PURPOSE[ancestor]
-            if ancestor is Retryable:
-                error_class = _class_of(recognised, error_class)
-            return _Ruling(verdict, error_class, recognised)
-    error_class = _class_of(recognised, "unexpected")
-    repeated = recognised is None or error_class in RETRIED
-    return _Ruling("retry" if repeated else "dead", error_class, recognised)
+        rule = _rule(ancestor, policy, known)
+        if rule is not None:
+            return _Ruling(*rule, recognised)
+    repeated = known is None or known in RETRIED
+    return _Ruling("retry" if repeated else "dead", known or "unexpected", recognised)
+
+
+def _rule(
+    ancestor: type[BaseException], policy: Policy, known: ErrorClass | None
+) -> tuple[Verdict, ErrorClass] | None:
+    if ancestor in policy.retry_on:
+        # What is repeated is not terminal, in the metrics neither.
+        return "retry", "upstream" if known is None or known == "terminal" else known
+    if ancestor in policy.terminal_on:
+        return "dead", known or "terminal"
+    if ancestor is Retryable:
+        return "retry", known or "upstream"
+    return _ON_PURPOSE.get(ancestor)
 
 
 def _recognised(error: BaseException) -> Recognised | None:
@@ -119,10 +125,6 @@ def _recognised(error: BaseException) -> Recognised | None:
     if found is None and isinstance(error, Retryable) and error.__cause__ is not None:
         return recognise(error.__cause__)  # raise Retryable(…) from a time-out
     return found
-
-
-def _class_of(recognised: Recognised | None, otherwise: ErrorClass) -> ErrorClass:
-    return otherwise if recognised is None else recognised.error_class
 
 
 def _asked_pause(
