@@ -1,7 +1,7 @@
 """What a handler can do while it runs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -46,7 +46,7 @@ class Running(ABC):
         """Give a key that stays the same over all attempts with the same input."""
 
     @abstractmethod
-    def effect(self, statement: "Executable", parameters: Mapping[str, Any] | None = None) -> None:
+    def effect(self, statement: "Executable") -> None:
         """Add a statement that commits together with the job's completion, or not at all."""
 
 

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from sqlalchemy import Executable
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva import failpoints
 from filaviva.database.fetch import fetch
-from filaviva_worker.effects import Effect, apply
+from filaviva_worker.effects import apply
 
 _COMPLETE = """
 WITH wanted AS MATERIALIZED (
@@ -50,7 +51,7 @@ class Completion:
     job_id: UUID
     fence: int
     result: str | None
-    effects: Sequence[Effect] = ()
+    effects: Sequence[Executable] = ()
 
 
 async def complete(connection: AsyncConnection, completions: Iterable[Completion]) -> set[UUID]:
@@ -66,7 +67,7 @@ async def complete(connection: AsyncConnection, completions: Iterable[Completion
     )
     rows = await fetch(connection, _COMPLETE, arguments)
     now = {row[0] for row in rows if row[1]}
-    effects = [effect for each in ordered if each.job_id in now for effect in each.effects]
+    effects = [each.effects for each in ordered if each.job_id in now and each.effects]
     if effects:
         await apply(connection, effects)
     failpoints.passing("effect.before_commit")

@@ -3,13 +3,12 @@
 import asyncio
 import hashlib
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
-
 from uuid import UUID
 
 import structlog
@@ -23,7 +22,6 @@ from filaviva.errors import LeaseLost, Retryable
 from filaviva.shape import Shape
 from filaviva_worker import calls
 from filaviva_worker.claim import Claimed
-from filaviva_worker.effects import Effect
 from filaviva_worker.live import Live
 from filaviva_worker.steps import Steps
 from filaviva_worker.tools import Tools
@@ -57,7 +55,7 @@ class LiveContext(Context):
         self._live = live
         self._tools = tools
         self._steps: Steps | None = None
-        self.effects: list[Effect] = []
+        self.effects: list[Executable] = []
         self.failed_step: str | None = None
         self.remote_step: str | None = None  # of a handler in another thread or process
         self.job_id = job.id
@@ -83,9 +81,9 @@ class LiveContext(Context):
         """The same for every attempt and replay of these inputs; another once they are edited."""
         return idempotency_key(self.job_id, self._job.revision, name)
 
-    def effect(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> None:
+    def effect(self, statement: Executable) -> None:
         """Let the statement commit with the completion, or not at all."""
-        self.effects.append(Effect(statement, parameters))
+        self.effects.append(statement)
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kw: Any) -> Any:
         """Run `fn` once for this job: a later attempt gets its stored output instead."""

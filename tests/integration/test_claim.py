@@ -1,0 +1,112 @@
+"""Claim: exactly what is due, by one worker, whatever is delivered how often."""
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from filaviva.database.transaction import transact
+from filaviva_worker.claim import Claims, Verdict, claim, claimed_before
+from filaviva_worker.wakeup import WakeUp
+from fixtures.retrying import Jobs
+
+
+def wake(job: UUID, epoch: int = 1, issue: int = 1) -> WakeUp:
+    return WakeUp(f"{job}:{epoch}:{issue}", job, epoch, "invoice.extract", 1)
+
+
+async def claimed(
+    engine: AsyncEngine,
+    wanted: Sequence[WakeUp],
+    *,
+    worker: str = "w",
+    claim_id: UUID | None = None,
+) -> Claims:
+    async def work(connection: AsyncConnection) -> Claims:
+        return await claim(
+            connection, wanted, worker=worker, claim_id=claim_id or uuid4(), lease_seconds=15
+        )
+
+    return await transact(engine, work)
+
+
+async def test_a_due_job_becomes_ours_with_a_lease_a_fence_and_an_open_attempt(jobs: Jobs) -> None:
+    job = await jobs.queued(fence=4, attempt=2)
+
+    claims = await claimed(jobs.engine, [wake(job)])
+
+    row, attempt = await jobs.row(job), await jobs.attempt(job)
+    assert (row["state"], row["fence"], row["attempt"], row["lease_owner"]) == (
+        "running",
+        5,
+        3,
+        "w",
+    )
+    assert 13 < (row["lease_expires_at"] - row["now"]).total_seconds() <= 15
+    assert (attempt["number"], attempt["outcome"]) == (3, None)
+    assert (claims.claimed[job].fence, claims.claimed[job].payload) == (5, "{}")
+
+
+@pytest.mark.parametrize(
+    ("columns", "verdict"),
+    [
+        ({"state": "'running'", "fence": 1}, Verdict.STALE),
+        ({"state": "'cancel_requested'"}, Verdict.STALE),
+        ({"state": "'succeeded'"}, Verdict.STALE),
+        ({"state": "'failed'"}, Verdict.STALE),
+        ({"epoch": 2}, Verdict.STALE),
+        ({"parked_reason": "'budget'"}, Verdict.STALE),
+        ({"deadline": "clock_timestamp() - interval '1 s'"}, Verdict.STALE),
+        ({"not_before": "clock_timestamp() + interval '1 min'"}, Verdict.EARLY),
+    ],
+)
+async def test_only_a_queued_due_job_of_that_epoch_is_claimed(
+    jobs: Jobs, columns: dict[str, object], verdict: Verdict
+) -> None:
+    job = await jobs.queued(**columns)
+    before = await jobs.row(job)
+
+    claims = await claimed(jobs.engine, [wake(job)])
+
+    after = await jobs.row(job)
+    assert (claims.claimed, claims.others) == ({}, {job: verdict})
+    assert {**before, "now": None} == {**after, "now": None}
+
+
+async def test_a_wake_up_delivered_100_times_at_once_is_claimed_once(jobs: Jobs) -> None:
+    job = await jobs.queued()
+
+    many = await asyncio.gather(
+        *(claimed(jobs.engine, [wake(job)], worker=f"w{n}") for n in range(100))
+    )
+
+    assert sum(len(claims.claimed) for claims in many) == 1
+    counted = await jobs.one("SELECT count(*) AS rows, max(duplicates) AS d FROM filaviva.inbox")
+    assert counted == {"rows": 1, "d": 99}
+    assert (await jobs.row(job))["attempt"] == 1
+
+
+async def test_overlapping_batches_in_opposite_order_never_deadlock(jobs: Jobs) -> None:
+    many = [await jobs.queued() for _ in range(40)]
+
+    async def claims(order: list[UUID]) -> int:
+        return len((await claimed(jobs.engine, [wake(job) for job in order])).claimed)
+
+    taken = await asyncio.gather(*(claims(many if n % 2 else many[::-1]) for n in range(20)))
+
+    assert sum(taken) == len(many)
+
+
+async def test_a_claim_whose_answer_was_lost_is_found_again_by_its_id(jobs: Jobs) -> None:
+    mine, theirs = await jobs.queued(), await jobs.queued()
+    claim_id = uuid4()
+    await claimed(jobs.engine, [wake(mine)], claim_id=claim_id)
+    await claimed(jobs.engine, [wake(theirs)], worker="other")
+
+    async def work(connection: AsyncConnection) -> set[UUID]:
+        found = await claimed_before(connection, [mine, theirs], worker="w", claim_id=claim_id)
+        return set(found)
+
+    assert await transact(jobs.engine, work) == {mine}
