@@ -9,21 +9,10 @@ from filaviva.database import connect
 from filaviva_retry_scheduler.facts import AttemptLost, JobEnded, WakeUpReissued
 from filaviva_retry_scheduler.presence import Presence
 from filaviva_retry_scheduler.sweeper import Sweeper
-from fixtures.retrying import Clock, Jobs, Told
+from fixtures.retrying import Clock, Jobs, Steady, Told
 
 READS_1 = """'[{"type": "invoice.extract", "min": 1, "max": 1}]'"""
 READS_2 = """'[{"type": "invoice.extract", "min": 1, "max": 2}]'"""
-
-
-class Steady(Presence):
-    """Has been there for long."""
-
-    def __init__(self) -> None:
-        super().__init__(lease_seconds=15)
-
-    @property
-    def steady(self) -> bool:
-        return True
 
 
 def sweeper_of(jobs: Jobs, told: Told, presence: Presence | None = None, **pace: float) -> Sweeper:
