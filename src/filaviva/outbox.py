@@ -30,7 +30,7 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
     correlation_id, traceparent, priority, not_before, mandatory, place)
 ORDER BY place
 RETURNING {RETURNING}
-"""  # noqa: S608 - no input in it
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ def client_errors() -> Iterator[None]:
         raise Unreachable("the connection to the broker was lost") from canceled
     except TimeoutError as silent:
         raise Unreachable("the broker does not answer") from silent
-    except (AMQPError, OSError, RuntimeError) as broken:
+    except (AMQPError, OSError, RuntimeError, asyncio.QueueFull) as broken:
         reason = Closure.of(broken)
         if reason.code == LOST:
             raise Unreachable(f"the broker: {reason.why}") from broken

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from aiormq.abc import ChannelFrame
 from aiormq.channel import Channel
-from aiormq.exceptions import DeliveryError, PublishError
+from aiormq.exceptions import ChannelInvalidStateError, DeliveryError, PublishError
 from pamqp import commands
 from pamqp.body import ContentBody
 from pamqp.frame import marshal
@@ -44,13 +44,19 @@ class Flight:
     async def depart(self) -> None:
         """Return when the bytes have left this process."""
         channel = self._channel
+        # Held until the bytes are out: so the writer's queue has room for the next, who must not
+        # wait for it after the check.
         async with channel.lock:
+            if channel.connection.channels.get(channel.number) is not channel:
+                # Between the broker's close and the library's own notice, whatever is written on
+                # the channel would cost the whole connection.
+                raise ChannelInvalidStateError("closed by the broker")
             departed = channel.create_future()
             payload = b"".join(self._registered())
-            await channel.write_queue.put(
+            channel.write_queue.put_nowait(
                 ChannelFrame(payload=payload, should_close=False, drain_future=departed)
             )
-        await departed
+            await departed
 
     async def land(self, seconds: float) -> list[Published | None]:
         """Wait for the confirms; None for what a closed channel left open."""

@@ -29,6 +29,7 @@ from filaviva.errors import Unreachable
 
 _SLOW_SECONDS = 2.0
 _DOUBT_SECONDS = 60.0
+_CLOSING_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,10 @@ class Publisher:
                 await asyncio.wait([stopped, lost], return_when=asyncio.FIRST_COMPLETED)
         await self.close()
 
+    async def connect(self) -> None:
+        """Return when there is a channel to publish on; Unreachable when there is none."""
+        await self._open()
+
     async def close(self) -> None:
         """Close the connection and wait until that is done."""
         if self._session is not None:
@@ -141,6 +146,8 @@ class Publisher:
                 landed = await flight.land(self._timeout)
         except Unreachable as lost:
             landed, doubt = [None] * len(messages), Unknown(str(lost))
+            # The broker's close may be on its way through the library.
+            await asyncio.wait([channel.closing], timeout=_CLOSING_SECONDS)
         except BaseException:
             # What it has left on the channel is not known.
             self._discard(channel.connection, "a publish was broken off")
