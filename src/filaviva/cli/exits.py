@@ -1,0 +1,43 @@
+"""Exit codes: the one place that turns an error into a number and a sentence."""
+
+from typing import Final
+
+from filaviva.errors import ConfigurationError, FilavivaError, NotFound, Rejected, Unreachable
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+NOT_FOUND: Final = 3
+REFUSED: Final = 4
+UNREACHABLE: Final = 5
+
+_BY_STATUS: Final = {404: NOT_FOUND, 403: REFUSED, 409: REFUSED, 429: REFUSED}
+_SERVER: Final = 500
+
+
+def exit_code(error: FilavivaError) -> int:
+    """Give the exit code of an error."""
+    match error:
+        case ConfigurationError():
+            return USAGE
+        case NotFound():
+            return NOT_FOUND
+        case Unreachable():
+            return UNREACHABLE
+        case Rejected(code="idempotency_key_reused"):
+            return REFUSED
+        case Rejected(status=status):
+            return _BY_STATUS.get(status, UNREACHABLE if status >= _SERVER else USAGE)
+        case _:
+            return FAILED
+
+
+def explanation(error: FilavivaError) -> str:
+    """Say what is wrong, each flaw of an input on a line of its own."""
+    if not isinstance(error, Rejected):
+        return str(error)
+    lines = [f"{error.code}: {error.detail}"]
+    # A single flaw is in the sentence already.
+    if len(error.flaws) > 1:
+        lines += [f"  {flaw.pointer or '/'}: {flaw.detail}" for flaw in error.flaws]
+    return "\n".join(lines)

@@ -1,0 +1,177 @@
+"""`filaviva jobs`: submit jobs and see what became of them."""
+
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from filaviva.cli import acting, submitting, watching
+from filaviva.cli.exits import FAILED
+from filaviva.cli.ids import identifier, optional
+from filaviva.cli.output import Json, show_facts, show_json, show_list
+from filaviva.database import tables
+from filaviva.errors import NotFound
+from filaviva.operations import jobs, shapes
+from filaviva.operations.submit import Submitted
+
+app = typer.Typer(
+    help="Submit jobs and see what became of them.", no_args_is_help=True, rich_markup_mode=None
+)
+
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+Tenant = Annotated[str, typer.Option(help="Whose jobs.")]
+_COLUMNS = ("jobId", "type", "version", "status", "attempt", "costUsd", "createdAt", "finishedAt")
+
+
+@app.command()
+def submit(  # noqa: PLR0913 - the fields of a submission
+    job_type: Annotated[str, typer.Argument(metavar="TYPE", help="Such as invoice.extract.")],
+    *,
+    data: Annotated[str, typer.Option(help="The job's data as JSON.")] = "",
+    data_file: Annotated[
+        Path | None, typer.Option(help="A file with the data; - reads stdin.", allow_dash=True)
+    ] = None,
+    version: Annotated[int | None, typer.Option(help="Default: the newest.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: the same key is the same job.")
+    ] = None,
+    tenant: Tenant = "default",
+    priority: Annotated[str | None, typer.Option(help="high, normal or low.")] = None,
+    run_at: Annotated[str | None, typer.Option(help="Not before, RFC 3339.")] = None,
+    deadline: Annotated[str | None, typer.Option(help="Not after, RFC 3339.")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Default: the handler's.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="name=value; repeat for more.")] = None,
+    subject: Annotated[str | None, typer.Option(help="The end user it is for.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Watch it until it ends.")] = False,
+    json: Json = False,
+) -> None:
+    """Submit a job; it is kept once this returns."""
+    body = submitting.body(
+        job_type,
+        submitting.payload(data, data_file),
+        version=version,
+        priority=priority,
+        runAt=run_at,
+        deadline=deadline,
+        maxAttempts=max_attempts,
+        labels=submitting.labels(label),
+        subject=subject,
+    )
+    named = {} if key is None else {"key": key}
+    request = submitting.Request(body, tenant=tenant, author=acting.author(), **named)
+    kept = acting.on_engine(lambda engine: submitting.submit(engine, request))
+    if wait:
+        _follow(kept.job_id, json=json)
+    else:
+        _show_kept(kept, request.key, json=json)
+
+
+@app.command()
+def get(
+    job_id: JobId,
+    *,
+    attempts: Annotated[bool, typer.Option("--attempts", help="Also every attempt.")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="Also every step.")] = False,
+    timeline: Annotated[bool, typer.Option("--timeline", help="Also what happened.")] = False,
+    json: Json = False,
+) -> None:
+    """Show a job as it is now."""
+    wanted = identifier(job_id)
+
+    async def work(connection: AsyncConnection) -> dict[str, Any]:
+        shown = shapes.job(await find(connection, wanted))
+        if attempts:
+            shown["attempts"] = [*map(shapes.attempt, await jobs.attempts(connection, wanted))]
+        if steps:
+            shown["steps"] = [*map(shapes.step, await jobs.steps(connection, wanted))]
+        if timeline:
+            shown["timeline"] = [*map(shapes.event, await jobs.timeline(connection, wanted))]
+        return shown
+
+    shown = acting.on_connection(work)
+    if json:
+        show_json(shown)
+        return
+    parts = ("attempts", "steps", "timeline")
+    show_facts(shown, without=("links", *parts))
+    for part in filter(shown.__contains__, parts):
+        typer.echo(f"\n{part}")
+        show_list(shown[part], list(shown[part][0]) if shown[part] else [])
+
+
+@app.command("list")
+def list_jobs(  # noqa: PLR0913 - one argument per filter
+    *,
+    status: Annotated[list[str] | None, typer.Option(help="Repeat for more.")] = None,
+    job_type: Annotated[str | None, typer.Option("--type", help="Only this type.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="name=value; repeat for more.")] = None,
+    tenant: Tenant = "default",
+    limit: Annotated[int, typer.Option(min=1, max=1000)] = 50,
+    cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
+    json: Json = False,
+) -> None:
+    """List jobs, newest first."""
+    filters = jobs.Filters(
+        statuses=tuple(status or ()), type=job_type, labels=submitting.labels(label) or {}
+    )
+    before = optional(cursor)
+
+    async def work(connection: AsyncConnection) -> list[jobs.Job]:
+        reach = jobs.Reach(tenant)
+        return await jobs.newest(connection, reach, filters, before=before, limit=limit + 1)
+
+    found = acting.on_connection(work)
+    items = [shapes.job_summary(job) for job in found[:limit]]
+    following = items[-1]["jobId"] if len(found) > limit else None
+    if json:
+        show_json({"items": items, "next": following})
+    else:
+        show_list(items, _COLUMNS, following=following)
+
+
+@app.command()
+def watch(job_id: JobId, *, json: Json = False) -> None:
+    """Show what happens to a job until it ends; exit code 1 if it did not succeed.
+
+    With --json one object a line.
+    """
+    _follow(identifier(job_id), json=json)
+
+
+async def find(connection: AsyncConnection, job_id: UUID) -> jobs.Job:
+    """Find a job of any tenant: who has the database sees everybody's."""
+    tenant = await connection.scalar(select(tables.jobs.c.tenant).where(tables.jobs.c.id == job_id))
+    if tenant is None:
+        raise NotFound(f"there is no job {job_id}")
+    return await jobs.get(connection, job_id, jobs.Reach(tenant))
+
+
+def _follow(job_id: UUID, *, json: bool) -> None:
+    say = watching.Printer(json=json)
+
+    async def work(engine: AsyncEngine) -> jobs.Job:
+        async with engine.connect() as connection:
+            await find(connection, job_id)
+        return await watching.follow(engine, job_id, say, find)
+
+    ended = acting.on_engine(work)
+    say.ended(ended)
+    if ended.state != "succeeded":
+        raise typer.Exit(FAILED)
+
+
+def _show_kept(kept: Submitted, key: str, *, json: bool) -> None:
+    facts = {
+        "jobId": str(kept.job_id),
+        "status": kept.status,
+        "duplicate": kept.duplicate,
+        "idempotencyKey": key,
+    }
+    if json:
+        show_json(facts)
+    else:
+        show_facts(facts)
+        typer.echo(f"follow it: filaviva jobs watch {kept.job_id}", err=True)

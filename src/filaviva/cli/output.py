@@ -1,0 +1,74 @@
+"""What a command prints: tables and facts for people, JSON for programs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import simplejson
+import typer
+
+from filaviva.operations import shapes
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, do nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+_WIDEST = 60
+
+
+def show_json(content: Any) -> None:
+    """Print one JSON document, its numbers exact."""
+    compact = simplejson.loads(shapes.dumps(content), use_decimal=True)
+    typer.echo(simplejson.dumps(compact, use_decimal=True, ensure_ascii=False, indent=2))
+
+
+def show_list(
+    items: Sequence[Mapping[str, Any]], columns: Sequence[str], *, following: str | None = None
+) -> None:
+    """Print rows under their headings; `following` is where the next page begins."""
+    if not items:
+        typer.echo("none")
+        return
+    cells = [[_cell(item.get(column)) for column in columns] for item in items]
+    heads = [_head(column) for column in columns]
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    for line in (heads, *cells):
+        shown = (text.ljust(width) for text, width in zip(line, widths, strict=True))
+        typer.echo("  ".join(shown).rstrip())
+    if following is not None:
+        typer.echo(f"more: --cursor {following}")
+
+
+def show_facts(content: Mapping[str, Any], *, without: Sequence[str] = ()) -> None:
+    """Print one thing, a fact a line; what is not known is left out."""
+    shown = {key: value for key, value in content.items() if key not in without}
+    facts = {_head(key): value for key, value in shown.items() if value not in (None, [], {})}
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        typer.echo(f"{name.ljust(width)}  {_text(value)}")
+
+
+def ask(question: str, *, yes: bool) -> None:
+    """Ask before something that cannot be undone; ends the command unless told to go on."""
+    if not yes:
+        typer.confirm(question, abort=True)
+
+
+def _head(name: str) -> str:
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def _cell(value: Any) -> str:
+    text = " ".join(_text(value).split())
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case dict() | list():
+            return shapes.dumps(value)
+        case _:
+            return str(value)

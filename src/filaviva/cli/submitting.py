@@ -1,0 +1,99 @@
+"""Submit a job from the command line, through the same checks as over HTTP.
+
+Before: words of a command line. After: the job is committed, and any service's relay takes its
+wake-up to the broker. May happen twice: with the same idempotency key it is the same job.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import typer
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from filaviva import canonical
+from filaviva.errors import Rejected
+from filaviva.operations.keys import Principal
+from filaviva.operations.submission import Origin, admit
+from filaviva.operations.submit import Submitted, Submitter
+from filaviva.outbox import OutboxRow
+from filaviva.registry import Registry
+
+# This process relays nothing: it lets go of its rows at once, or they would wait out their lock.
+_LET_GO: Final = """
+UPDATE filaviva.outbox SET locked_until = clock_timestamp()
+WHERE id = ANY (ARRAY(SELECT id FROM filaviva.outbox WHERE id = ANY($1::bigint[])
+    ORDER BY id FOR UPDATE))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is submitted, for whom and by whom."""
+
+    body: Mapping[str, Any]
+    tenant: str
+    author: str
+    key: str = field(default_factory=lambda: str(uuid4()))
+
+
+async def submit(engine: AsyncEngine, request: Request) -> Submitted:
+    """Keep the job; Rejected says why not."""
+    registry = Registry(engine)
+    await registry.refresh()
+    principal = Principal(request.author, request.tenant, frozenset({"admin"}))
+    origin = Origin(principal, request.key, correlation_id=str(uuid4()))
+    submission = admit(request.body, origin, registry)
+    rows: list[OutboxRow] = []
+    kept = await Submitter(engine, rows.extend).submit(submission)
+    async with engine.begin() as connection:
+        await connection.exec_driver_sql(_LET_GO, ([row.id for row in rows],))
+    return kept
+
+
+def payload(text: str, file: Path | None) -> Any:
+    """Read the data, its numbers exact."""
+    if bool(text) == (file is not None):
+        raise typer.BadParameter("expected the data once: --data JSON or --data-file FILE")
+    return json_of(text, file, what="--data")
+
+
+def json_of(text: str, file: Path | None, *, what: str) -> Any:
+    """Read JSON from an option, a file, or (-) stdin."""
+    if file is None:
+        content = text.encode()
+    elif str(file) == "-":
+        content = sys.stdin.buffer.read()
+    else:
+        content = _read(file)
+    try:
+        return canonical.parse(content)
+    except Rejected as broken:
+        raise typer.BadParameter(f"{what}: {broken.detail}") from None
+
+
+def body(job_type: str, data: Any, **rest: Any) -> dict[str, Any]:
+    """Put together what would be POSTed; what was not said is left out."""
+    given = {name: value for name, value in rest.items() if value is not None}
+    return {"type": job_type, "data": data, **given}
+
+
+def labels(words: Sequence[str] | None) -> dict[str, str] | None:
+    """Read name=value words."""
+    if not words:
+        return None
+    pairs = [word.partition("=") for word in words]
+    wrong = [name for name, sign, _ in pairs if not sign]
+    if wrong:
+        raise typer.BadParameter(f"found {wrong[0]!r}, expected name=value")
+    return {name: value for name, _, value in pairs}
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as unreadable:
+        raise typer.BadParameter(f"{file}: {unreadable.strerror}") from None

@@ -1,0 +1,94 @@
+"""Follow a job's timeline until the job ends, and print it as it grows."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import simplejson
+import typer
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from filaviva.listening import Listening
+from filaviva.notify import CHANNEL, EVERYTHING
+from filaviva.operations import jobs, shapes
+
+FINAL: Final = frozenset({"succeeded", "failed", "canceled"})
+_POLL: Final = 0.5
+
+Find: TypeAlias = Callable[[AsyncConnection, UUID], Awaitable[jobs.Job]]
+
+
+class Printer:
+    """Say what happened: a line each."""
+
+    def __init__(self, *, json: bool) -> None:
+        self._json = json
+
+    def happened(self, event: jobs.Event) -> None:
+        """Print one entry of the timeline."""
+        shown = shapes.event(event)
+        if self._json:
+            typer.echo(shapes.dumps(shown))
+            return
+        facts = simplejson.loads(event.data, use_decimal=True)
+        words = " ".join(f"{name}={_word(value)}" for name, value in facts.items())
+        typer.echo(f"{event.at:%H:%M:%S}  {event.kind:<10} {words}".rstrip())
+
+    def ended(self, job: jobs.Job) -> None:
+        """Print how the job ended."""
+        shown = shapes.job(job)
+        if self._json:
+            typer.echo(shapes.dumps(shown))
+            return
+        typer.echo(f"{job.state} after {job.attempt} attempt(s), {shown['costUsd']} USD")
+        if job.state == "succeeded" and job.result is not None:
+            typer.echo(job.result)
+        if job.state != "succeeded" and job.error is not None:
+            typer.echo(job.error)
+
+
+async def follow(engine: AsyncEngine, job_id: UUID, say: Printer, find: Find) -> jobs.Job:
+    """Tell each event once, in order, until the job is final; return the job.
+
+    A notification only hurries the next look: it may be lost.
+    """
+    hurry, stop = asyncio.Event(), asyncio.Event()
+    listening = asyncio.create_task(
+        Listening(engine, CHANNEL, lambda heard: _hear(hurry, job_id, heard)).run(stop)
+    )
+    last = 0
+    try:
+        while True:
+            hurry.clear()
+            async with engine.connect() as connection:
+                # The job first: what made it final has then been written to its timeline.
+                job = await find(connection, job_id)
+                events = await jobs.timeline(connection, job_id, after=last)
+            for event in events:
+                say.happened(event)
+                last = event.id
+            if job.state in FINAL and not events:
+                return job
+            if not events:
+                await _hurried(hurry)
+    finally:
+        stop.set()
+        listening.cancel()
+
+
+def _hear(hurry: asyncio.Event, job_id: UUID, heard: str | None) -> None:
+    if heard is None or heard == EVERYTHING or str(job_id) in heard:
+        hurry.set()
+
+
+async def _hurried(hurry: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(_POLL):
+            await hurry.wait()
+    except TimeoutError:
+        pass
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else shapes.dumps(value)
