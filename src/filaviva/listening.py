@@ -37,21 +37,15 @@ class Listening:
             await wait(stop, _PAUSE)
 
     async def _listen(self, stop: asyncio.Event) -> None:
-        connection = await self._connection()
-        ended = asyncio.Event()
-        try:
+        async with self._engine.connect() as pooled:
+            raw = await pooled.get_raw_connection()
+            connection: Any = raw.driver_connection
+            raw.detach()  # it stays open for as long as we listen, and takes nobody's place
+            ended = asyncio.Event()
             connection.add_termination_listener(lambda _: ended.set())
             await connection.add_listener(self._channel, self._notified)
             self._heard(None)
             await _first(stop, ended)
-        finally:
-            connection.terminate()
-
-    async def _connection(self) -> Any:
-        async with self._engine.connect() as pooled:
-            raw = await pooled.get_raw_connection()
-            raw.detach()  # it stays open for as long as we listen, and takes nobody's place
-            return raw.driver_connection
 
     def _notified(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         self._heard(payload)
