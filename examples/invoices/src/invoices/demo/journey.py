@@ -13,7 +13,7 @@ from invoices.demo.plan import CALM, CORRECTED, MISREAD, STORMY, TEN, WRONG, Cas
 from invoices.demo.screen import Screen
 from invoices.demo.slack import Inbox
 from invoices.demo.stack import DemoFailed
-from invoices.demo.truth import Truth, Waiting
+from invoices.demo.truth import Running, Truth
 from invoices.demo.watching import Watch
 
 T = TypeVar("T")
@@ -51,19 +51,29 @@ class Journey:
     async def _kill_a_worker(self) -> Killing:
         """Kill a worker whose jobs have been read and paid for, but not yet stored."""
         self.screen.chapter("Four documents, and a worker killed between paying and storing")
+        await self._until("both workers to report", self._both_workers)
+        # A statement waits two seconds for a lock, so the table is held for less.
         async with self.truth.holding_the_table():
             ids = await self._submit(CALM)
-            waiting = await self._until("the documents to be read", lambda: self._all_read(ids))
-            victim = waiting[0].pid
-            os.kill(victim, signal.SIGKILL)
+            doomed = await self._until("a worker to be about to store", lambda: self._doomed(ids))
+            os.kill(doomed[0].pid, signal.SIGKILL)
         names = {job_id: name for name, job_id in ids.items()}
-        documents = tuple(names[w.job_id] for w in waiting if w.pid == victim)
-        self.screen.say(f"SIGKILL to worker {victim}: it was about to store {', '.join(documents)}")
-        return Killing(victim, documents)
+        killing = Killing(doomed[0].pid, tuple(names[each.job_id] for each in doomed))
+        self.screen.say(
+            f"SIGKILL to worker {killing.pid}, about to store {', '.join(killing.documents)}"
+        )
+        return killing
 
-    async def _all_read(self, ids: dict[str, str]) -> list[Waiting] | None:
-        waiting = await self.truth.about_to_be_stored()
-        return waiting if {w.job_id for w in waiting} == set(ids.values()) else None
+    async def _both_workers(self) -> bool:
+        return await self.truth.workers() == 2  # noqa: PLR2004 - as many as the stack has
+
+    async def _doomed(self, ids: dict[str, str]) -> list[Running] | None:
+        """Return the jobs of a worker that has nothing left to do but to store them."""
+        running = await self.truth.running()
+        if {each.job_id for each in running} != set(ids.values()):
+            return None
+        mine = {each.pid: [one for one in running if one.pid == each.pid] for each in running}
+        return next((jobs for jobs in mine.values() if all(one.checked for one in jobs)), None)
 
     async def _submit_the_rest(self) -> Json:
         self.screen.chapter("Six more, and one document that is no invoice")
@@ -155,7 +165,7 @@ class Journey:
         try:
             async with asyncio.timeout(PATIENCE):
                 while not (seen := await look()):  # noqa: ASYNC110 - it happens in other processes
-                    await asyncio.sleep(0.15)
+                    await asyncio.sleep(0.1)
         except TimeoutError:
             raise DemoFailed(
                 f"waited {PATIENCE:.0f} s for {what}; {await self._states()}"

@@ -20,11 +20,12 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A job whose model call is paid for and that is about to be stored."""
+class Running:
+    """A running job, its process, and whether all that is left to do is to store it."""
 
     job_id: str
     pid: int
+    checked: bool
 
 
 class Truth:
@@ -41,20 +42,21 @@ class Truth:
         )
         return Stored(*row)
 
-    async def about_to_be_stored(self) -> list[Waiting]:
-        """Return running jobs whose last step is done, with the process they run in."""
-        rows = await self._connection.fetch(
-            "SELECT a.job_id, w.pid FROM filaviva.attempts a"
-            " JOIN filaviva.workers w ON w.id = a.worker"
-            " JOIN filaviva.steps s ON s.job_id = a.job_id AND s.name = 'check'"
-            " WHERE a.finished_at IS NULL AND s.finished_at IS NOT NULL"
-        )
-        return [Waiting(str(row["job_id"]), row["pid"]) for row in rows]
+    async def workers(self) -> int:
+        """Count the workers that have reported."""
+        query = "SELECT count(*) FROM filaviva.workers WHERE stopped_at IS NULL"
+        return int(await self._connection.fetchval(query))
 
-    async def recorded_cost(self) -> Decimal:
-        """Sum what the model ledger recorded."""
-        total = await self._connection.fetchval("SELECT sum(cost_usd) FROM filaviva.llm_calls")
-        return Decimal(total or 0)
+    async def running(self) -> list[Running]:
+        """Return every running job."""
+        rows = await self._connection.fetch(
+            "SELECT a.job_id::text, w.pid, s.finished_at IS NOT NULL"
+            " FROM filaviva.attempts a"
+            " JOIN filaviva.workers w ON w.id = a.worker"
+            " LEFT JOIN filaviva.steps s ON s.job_id = a.job_id AND s.name = 'check'"
+            " WHERE a.finished_at IS NULL"
+        )
+        return [Running(*row) for row in rows]
 
     @asynccontextmanager
     async def holding_the_table(self) -> AsyncIterator[None]:
