@@ -28,3 +28,6 @@ class JobDead(Contract, type="filaviva.job.dead", version=1):
     job_id: UUID
     epoch: int
     reason: str
+
+
+WIRE: tuple[type[Contract], ...] = (WakeUp, AttemptFailed, JobDead)
