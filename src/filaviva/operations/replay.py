@@ -18,10 +18,11 @@ from uuid_utils.compat import uuid7
 from filaviva.database.tables import dead_letters, jobs
 from filaviva.errors import Flaw, NotFound, Rejected
 from filaviva.operations import audit
-from filaviva.operations.corrections import Validate, corrected, readable
+from filaviva.operations.corrections import Validate, corrected, readable, validator
 from filaviva.operations.dead_letters import Filter
 from filaviva.operations.reach import EVERYTHING, Reach
 from filaviva.operations.replay_report import report
+from filaviva.registry import Registry
 
 MOST_LETTERS = 100_000
 MOST_CORRECTED = 1_000
@@ -47,7 +48,7 @@ async def start(
     connection: AsyncConnection,
     request: ReplayRequest,
     *,
-    validate: Validate,
+    registry: Registry,
     reach: Reach = EVERYTHING,
 ) -> dict[str, Any]:
     """Put the open letters of the scope under a new replay; the answer names the refused ones.
@@ -57,9 +58,9 @@ async def start(
     """
     _check(request)
     replay_id = uuid7()
-    taken, refused = await _take(connection, request, replay_id, reach)
+    taken, refused = await _take(connection, request, replay_id, registry, reach)
     if request.patch is not None:
-        await _try_patch(connection, request.patch, taken, validate)
+        await _try_patch(connection, request.patch, taken, validator(registry))
     await _record(connection, request, replay_id, taken, reach)
     shown = await report(connection, replay_id, reach=reach)
     return {**shown, "refused": [str(letter) for letter in refused], "refusals": refused}
@@ -69,13 +70,13 @@ async def plan(
     connection: AsyncConnection,
     request: ReplayRequest,
     *,
-    validate: Validate,
+    registry: Registry,
     reach: Reach = EVERYTHING,
 ) -> dict[str, Any]:
     """Say what `start` would do, with every check, and change nothing."""
     trial = await connection.begin_nested()
     try:
-        return await start(connection, request, validate=validate, reach=reach)
+        return await start(connection, request, registry=registry, reach=reach)
     finally:
         await trial.rollback()
 
@@ -101,11 +102,15 @@ WHERE id = ANY($1::uuid[])
 
 
 async def _take(
-    connection: AsyncConnection, request: ReplayRequest, replay_id: UUID, reach: Reach
+    connection: AsyncConnection,
+    request: ReplayRequest,
+    replay_id: UUID,
+    registry: Registry,
+    reach: Reach,
 ) -> tuple[list[Any], dict[str, str]]:
     """Lock the letters in key order and put the open ones under the replay."""
     found = await _locked(connection, request, reach)
-    refused = {str(row.id): why for row in found if (why := _refusal(row, request)) is not None}
+    refused = {str(row.id): why for row in found if (why := _refusal(row, request, registry))}
     taken = [row for row in found if str(row.id) not in refused]
     if not taken:
         why = next(iter(refused.values()))
@@ -146,14 +151,20 @@ async def _locked(
     return found
 
 
-def _refusal(letter: Any, request: ReplayRequest) -> str | None:
+def _refusal(letter: Any, request: ReplayRequest, registry: Registry) -> str | None:
     if letter.status != "open":
         return f"it is {letter.status} already"
-    if letter.job_id is None and letter.reason in UNREADABLE:
+    return None if letter.job_id is not None else _foreign_refusal(letter, request, registry)
+
+
+def _foreign_refusal(letter: Any, request: ReplayRequest, registry: Registry) -> str | None:
+    if letter.reason in UNREADABLE:
         verb = "corrected by a patch" if request.patch is not None else "sent again"
         return f"it is {letter.reason} and no job of ours: it cannot be {verb}, only discarded"
-    if letter.job_id is None and request.patch is not None:
+    if request.patch is not None:
         return "it is a foreign message and no job of ours: its publisher has to correct it"
+    if letter.version is None or registry.find(letter.type, letter.version) is None:
+        return f"no contract {letter.type} v{letter.version} is published yet"
     return None
 
 
