@@ -32,7 +32,8 @@ class EmbeddedBroker:
         consumer_timeout_ms: int | None = None,
     ) -> None:
         self._state = state.absolute()
-        self._home = self._state / "broker"
+        # A node cannot read the data of another version: each has a folder of its own.
+        self._home = self._state / ("broker" if version == "system" else f"broker-{version}")
         self._home.mkdir(parents=True, exist_ok=True)
         self._distribution = _distribution(version)
         self._definitions = definitions

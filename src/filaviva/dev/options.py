@@ -10,8 +10,6 @@ from pathlib import Path
 
 from filaviva.dev.broker import Version
 
-_SCOPES = ("jobs:write", "jobs:read", "jobs:cancel", "dlq:read", "dlq:replay", "admin")
-
 
 def installed_services() -> dict[str, list[str]]:
     """The services that are installed, each with the command that runs it."""
@@ -32,7 +30,7 @@ def create_key(postgres_url: str) -> str:
     async def create() -> str:
         engine = connect(postgres_url, name="filaviva-dev", size=1)
         try:
-            made = await keys.create(engine, name="dev", tenant="default", scopes=_SCOPES)
+            made = await keys.create(engine, name="dev", tenant="default", scopes=keys.SCOPES)
             return made.token
         finally:
             await engine.dispose()

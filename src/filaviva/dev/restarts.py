@@ -95,6 +95,8 @@ class Restarts:
             pause = min(self._pauses.get(name, _FIRST_PAUSE / 2) * 2, _LONGEST_PAUSE)
         self._pauses[name] = pause
         self.say(f"{name} ended ({_cause(ended.code)}); starting it again")
+        if pause == _FIRST_PAUSE * 4:  # the third time: by now somebody wants to know why
+            self.say(f"{ended.what.child.log} ends with:\n{ended.what.child.tail()}")
         timer = Timer(pause, self.tell, [Due(ended.what)])
         timer.daemon = True
         timer.start()
