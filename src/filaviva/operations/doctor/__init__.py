@@ -1,0 +1,43 @@
+"""The doctor: what is wrong with an installation, and the next step for each finding.
+
+Before: two addresses. After: findings; nothing was changed. May happen twice: always.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from filaviva.database import connect
+from filaviva.database.transaction import DATABASE_ERRORS
+from filaviva.operations.doctor import broker, database
+from filaviva.operations.doctor.broker import Addresses
+from filaviva.operations.doctor.finding import Finding
+
+__all__ = ["Addresses", "Finding", "examine", "healthy"]
+
+_QUEUES: Final = "SELECT DISTINCT queue FROM filaviva.contracts WHERE queue IS NOT NULL ORDER BY 1"
+
+
+async def examine(
+    database_url: str, addresses: Addresses, *, lease_seconds: float = 15
+) -> list[Finding]:
+    """Look at the database and the broker; an absent one is a finding, never an error."""
+    engine = connect(database_url, name="filaviva-doctor", size=2)
+    try:
+        found = [
+            finding
+            async for finding in database.examine(engine, database_url, lease_seconds=lease_seconds)
+        ]
+        try:
+            async with engine.connect() as connection:
+                rows = await connection.exec_driver_sql(_QUEUES)
+                queues: Sequence[str] | None = [row.queue for row in rows]
+        except DATABASE_ERRORS:
+            queues = None
+    finally:
+        await engine.dispose()
+    return [finding async for finding in broker.examine(addresses, queues)] + found
+
+
+def healthy(findings: Sequence[Finding]) -> bool:
+    """Tell whether nothing stands in the way of work."""
+    return all(finding.level != "wrong" for finding in findings)
