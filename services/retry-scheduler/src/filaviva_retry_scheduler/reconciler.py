@@ -27,6 +27,10 @@ from filaviva_retry_scheduler.facts import DeadLetterRepublished, WakeUpReissued
 
 log = structlog.get_logger("filaviva")
 
+# While a lost backlog comes back in portions, the next one is due as soon as the last is drained.
+_BRISK_PAUSE = 1.0
+_BRISK_FOR = 60.0
+
 # A skip scan: one index probe for each queue that has queued jobs, however many those are.
 _QUEUES = """
 WITH RECURSIVE queues(queue) AS (
@@ -119,12 +123,15 @@ class Reconciler:
         self._letters_every = letters_every
         self._letters_due = clock()
         self._clock = clock
+        self._brisk_until = clock()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until stopped."""
         while not stop.is_set():
-            await self.step()
-            await wait(stop, self._pause)
+            if await self.step() >= self._batch:
+                self._brisk_until = self._clock() + _BRISK_FOR
+            brisk = self._clock() < self._brisk_until
+            await wait(stop, min(_BRISK_PAUSE, self._pause) if brisk else self._pause)
 
     async def step(self) -> int:
         """Make one pass over every queue; return how many messages were issued again."""
@@ -153,7 +160,10 @@ class Reconciler:
             jobs = [row.job_id for row in rows if row.job_id is not None]
             return Decided(rows, [WakeUpReissued(job, "lost") for job in jobs], frozenset(jobs))
 
-        return await self._commit(work)
+        issued = await self._commit(work)
+        if issued:
+            log.warning("lost wake-ups were issued again", queue=queue, jobs=issued)
+        return issued
 
     async def _release(self, queues: list[str]) -> int:
         if not queues:

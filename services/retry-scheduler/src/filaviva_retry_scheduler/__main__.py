@@ -1,0 +1,77 @@
+"""The retry-scheduler process: composition only."""
+
+import asyncio
+
+from filaviva import service
+from filaviva.broker.consumer import Consumer, Delivery
+from filaviva.broker.depths import QueueDepths
+from filaviva.broker.publisher import Publisher
+from filaviva.broker.topology import Topology
+from filaviva.database import connect
+from filaviva.notify import Notifier
+from filaviva.relay import Relay
+from filaviva.service import LoopLag, serve
+from filaviva.settings import Settings
+from filaviva.telemetry.endpoint import Endpoint
+from filaviva.telemetry.metrics import Metrics
+from filaviva_retry_scheduler.announcer import Announcer
+from filaviva_retry_scheduler.meter import Meter
+from filaviva_retry_scheduler.readiness import Readiness
+from filaviva_retry_scheduler.reconciler import Reconciler
+from filaviva_retry_scheduler.scheduler import CONSUMER, Scheduler
+from filaviva_retry_scheduler.sweeper import Sweeper
+
+METRICS_PORT = 9103
+PREFETCH = 400
+
+
+async def schedule(settings: Settings, stop: asyncio.Event) -> None:
+    """Decide, sweep and reconcile until stopped; what carries the messages away ends after it."""
+    postgres, broker = settings.postgres, settings.broker.url.get_secret_value()
+    metrics = Metrics()
+    engine = connect(postgres.url.get_secret_value(), name=CONSUMER, size=postgres.pool_size)
+    publisher = Publisher(broker, confirm_timeout=settings.broker.confirm_timeout_seconds)
+    relay, notifier = Relay(engine, publisher), Notifier(engine)
+    announcer = Announcer(relay.hand_over, listener=Meter(metrics), changed=notifier.changed)
+
+    def settle(delivery: Delivery) -> None:
+        consumer.settle(delivery)
+
+    def rebuilt(cause: str) -> None:
+        metrics.consumer_rebuilt.labels(cause).inc()
+        scheduler.forget()
+
+    scheduler = Scheduler(engine, announcer, publisher, settle=settle)
+    consumer = Consumer(
+        broker,
+        Topology().retry_requests,
+        prefetch=PREFETCH,
+        service=CONSUMER,
+        on_delivery=scheduler.receive,
+        on_rebuilt=rebuilt,
+    )
+    depths = QueueDepths(broker)
+    sweeper = Sweeper(engine, announcer, lease_seconds=settings.worker.lease_seconds)
+    reconciler = Reconciler(engine, depths, announcer)
+    endpoint = Endpoint(
+        metrics.registry,
+        Readiness(engine, consumer, publisher),
+        host=settings.metrics.host,
+        port=settings.metrics.port or METRICS_PORT,
+    )
+    after = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(serve(relay, notifier, endpoint, LoopLag(metrics), depths, stop=after))
+        await serve(consumer, scheduler, sweeper, reconciler, stop=stop)
+        after.set()
+    await publisher.close()
+    await engine.dispose()
+
+
+def main() -> None:
+    """Run the retry-scheduler service."""
+    service.run("retry-scheduler", schedule)
+
+
+if __name__ == "__main__":
+    main()

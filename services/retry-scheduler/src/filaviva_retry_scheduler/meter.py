@@ -1,0 +1,62 @@
+"""Metrics and log lines, made from facts."""
+
+import structlog
+
+from filaviva.telemetry.metrics import Metrics
+from filaviva_retry_scheduler.facts import (
+    AttemptLost,
+    DeadLetterRepublished,
+    Fact,
+    JobEnded,
+    JobRequeued,
+    RequestDropped,
+    RequestUnreadable,
+    WakeUpReissued,
+)
+
+CONSUMER = "retry-scheduler"
+
+log = structlog.get_logger("filaviva")
+
+
+class Meter:
+    """Count what happened."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def __call__(self, fact: Fact) -> None:
+        """Take note of one fact."""
+        match fact:
+            case JobRequeued(type=kind, pause_seconds=pause):
+                self._metrics.retry_pause.labels(kind).observe(pause)
+            case JobEnded():
+                self._ended(fact)
+            case AttemptLost():
+                self._lost(fact)
+            case WakeUpReissued(cause=cause):
+                self._metrics.wakeups_reissued.labels(cause).inc()
+            case DeadLetterRepublished(job_id=job):
+                self._metrics.wakeups_reissued.labels("dead_letter").inc()
+                log.warning("a dead letter was missing and is sent again", job_id=str(job))
+            case RequestDropped(cause=cause):
+                self._metrics.duplicates.labels(CONSUMER, cause).inc()
+            case RequestUnreadable(why=why):
+                self._metrics.contract_violations.labels("", "", "undecodable").inc()
+                log.warning("an unreadable message went to the dead letters", why=why)
+
+    def _ended(self, fact: JobEnded) -> None:
+        self._metrics.jobs_finished.labels(fact.type, fact.state).inc()
+        self._metrics.end_to_end.labels(fact.type, fact.state).observe(fact.seconds)
+        log.info(
+            "job ended",
+            job_id=str(fact.job_id),
+            type=fact.type,
+            state=fact.state,
+            reason=fact.reason,
+        )
+
+    def _lost(self, fact: AttemptLost) -> None:
+        self._metrics.leases_expired.labels(fact.type).inc()
+        self._metrics.job_attempts.labels(fact.type, "lost", "lost").inc()
+        log.warning("a worker stopped answering", job_id=str(fact.job_id), type=fact.type)
