@@ -26,6 +26,7 @@ class Shape:
 
     def __init__(self, annotation: Any, *, owner: str, known: bool = True) -> None:
         self.known = known
+        self._nothing = not known or annotation is None or annotation is type(None)
         try:
             self.adapter: TypeAdapter[Any] = TypeAdapter(annotation if known else Any)
             self.schema: dict[str, Any] | None = self._schema() if known else None
@@ -47,7 +48,7 @@ class Shape:
 
     def encode(self, value: Any, *, limit: int = MAX_BYTES) -> str | None:
         """Write a value as JSON text (None: no value); InvalidOutput if it does not fit."""
-        if value is None and not self.known:
+        if value is None and self._nothing:
             return None
         try:
             fit = self.adapter.validate_python(value) if self.known else value
