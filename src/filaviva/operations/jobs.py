@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, Text, cast, func, select, true
+from sqlalchemy import Select, Text, cast, func, null, select, true
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -239,7 +239,7 @@ def _columns(shape: Any, table: Any, *, without: str = "") -> list[Any]:
     columns: list[Any] = []
     for name in (one.name for one in fields(shape)):
         if name == without:
-            columns.append(func.null().label(name))
+            columns.append(null().label(name))
         elif name in _JSON_COLUMNS:
             # As text: the driver's own parsing would make floats of exact numbers.
             columns.append(cast(table.c[name], Text).label(name))
