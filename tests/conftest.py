@@ -6,5 +6,8 @@ pytest_plugins = [
     "fixtures.broker",
     "fixtures.stacks",
     "fixtures.retrying",
+    "fixtures.producer",
     "fixtures.dying",
+    "fixtures.journey",
+    "fixtures.lone",
 ]

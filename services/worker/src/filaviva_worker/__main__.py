@@ -2,14 +2,13 @@
 
 import asyncio
 
-from filaviva.relay import Relay
-
 from filaviva import service
 from filaviva.app import load_app
 from filaviva.broker.publisher import Publisher
 from filaviva.database import connect
 from filaviva.errors import ConfigurationError
 from filaviva.notify import Notifier
+from filaviva.relay import Relay
 from filaviva.service import LoopLag, serve
 from filaviva.settings import Settings
 from filaviva.telemetry.endpoint import Endpoint

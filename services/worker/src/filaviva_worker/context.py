@@ -69,7 +69,7 @@ class LiveContext(Context):
         return self._live.ending is not None
 
     @property
-    def logger(self) -> Any:  # type: ignore[override]  # made when asked for: most jobs log nothing
+    def logger(self) -> Any:  # made when asked for: most jobs log nothing
         return structlog.get_logger("filaviva.job").bind(
             job_id=str(self.job_id),
             attempt=self.attempt,

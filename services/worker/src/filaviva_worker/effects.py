@@ -4,7 +4,7 @@ Statements that differ only in their values are one prepared statement with many
 Each job's own statements keep their order.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
@@ -23,7 +23,8 @@ class _Form:
         self.compiled = compiled
         self.text = str(compiled)
         self.names = compiled.positiontup or []
-        self.processors = compiled._bind_processors  # noqa: SLF001 - no public way to the values
+        # No public way leads to the values of a statement's form.
+        self.processors: Mapping[str, Any] = compiled._bind_processors  # type: ignore[assignment]  # noqa: SLF001
 
     def values(self, key: Any) -> tuple[Any, ...]:
         """Read the values of one statement of this form."""

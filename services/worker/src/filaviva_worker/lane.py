@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 import structlog
-from filaviva.broker.consumer import Consumer, Delivery
-from filaviva.relay import Relay
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva import failpoints, wakeups
 from filaviva.broker.connection import Backoff
+from filaviva.broker.consumer import Consumer, Delivery
 from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
 from filaviva.handler import Handler
+from filaviva.relay import Relay
 from filaviva.service import wait
 from filaviva_worker.attempt import Attempts
 from filaviva_worker.claim import Claimed, Claims, Verdict, claim, claimed_before
@@ -94,6 +94,7 @@ class Lane:
         self._held: dict[UUID, Held] = {}
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
         self._detached: set[UUID] = set()
+        self._prefetch = limits.slots
         self._some = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -279,19 +280,22 @@ class Lane:
 
     async def _detach(self) -> None:
         """Let long jobs live on by their lease alone: the broker must not end our consumer."""
-        now = time.monotonic()
-        limit = self._limits.detach_after
+        now, limit = time.monotonic(), self._limits.detach_after
         long = {job_id for job_id, held in self._held.items() if now - held.since > limit}
-        if not long:
-            return
-        let_go = [self._held.pop(job_id).delivery for job_id in long]
         self._detached |= long
-        await self._consumer.resize(self._limits.slots - len(self._detached), settle=let_go)
-        log.info("detached", queue=self.queue, jobs=[str(job_id) for job_id in long])
+        prefetch = self._limits.slots - len(self._detached)
+        if prefetch == self._prefetch:
+            return
+        if long:
+            log.info("detached", queue=self.queue, jobs=[str(job_id) for job_id in long])
+        self._prefetch = prefetch
+        let_go = [self._held.pop(job_id).delivery for job_id in long]
+        await self._consumer.resize(prefetch, settling=let_go)
 
     async def _drain(self) -> None:
-        await self._consumer.stop_consuming()
-        self._waiting.clear()  # unacknowledged: the broker gives them to another
+        """Give back what is not begun, let end what ends in time, stop the rest."""
+        while self._waiting:
+            self._consumer.hand_back(self._waiting.popleft().delivery)
         with_grace = asyncio.create_task(self._idle.wait())
         await asyncio.wait({with_grace}, timeout=self._limits.grace)
         with_grace.cancel()

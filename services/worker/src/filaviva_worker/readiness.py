@@ -2,10 +2,10 @@
 
 import asyncio
 
-from filaviva.relay import Relay
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.database.transaction import DATABASE_ERRORS
+from filaviva.relay import Relay
 from filaviva.service import wait
 from filaviva.telemetry.metrics import Metrics
 from filaviva_worker.worker import Worker
@@ -27,8 +27,7 @@ class Readiness:
                 await connection.exec_driver_sql("SELECT 1")
         except DATABASE_ERRORS as away:
             problems.append(f"database: {type(away).__name__}")
-        if not all(consumer.attached for consumer in self._worker.consumers):
-            problems.append("broker: not every queue has its consumer")
+        problems += [each for consumer in self._worker.consumers for each in consumer.problems()]
         if not self._worker.heartbeat.fresh:
             problems.append("heartbeat: no lease was renewed for a whole lease")
         return problems

@@ -12,7 +12,6 @@ from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 import structlog
-from filaviva.relay import Relay
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -24,6 +23,7 @@ from filaviva.database.transaction import DATABASE_ERRORS, locked, transact, unr
 from filaviva.handler import Handler
 from filaviva.outbox import OutboxRow
 from filaviva.outcome import Canceled, Dead, Done, Outcome, Retry
+from filaviva.relay import Relay
 from filaviva_worker.claim import Claimed
 from filaviva_worker.complete import Completion, complete
 from filaviva_worker.facts import Settled

@@ -7,14 +7,14 @@ none can, the delivery is rejected: the dlq-handler parks the job or makes a dea
 import asyncio
 
 import structlog
-from filaviva.broker.consumer import Consumer, Delivery
-from filaviva.relay import Relay
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import wakeups
 from filaviva.broker.connection import Backoff
+from filaviva.broker.consumer import Consumer, Delivery
 from filaviva.database.transaction import DATABASE_ERRORS, transact
 from filaviva.outbox import OutboxRow
+from filaviva.relay import Relay
 from filaviva_worker.facts import Facts, NotRun
 from filaviva_worker.wakeup import WakeUp
 

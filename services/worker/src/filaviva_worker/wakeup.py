@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from filaviva.broker.consumer import Delivery
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from filaviva.broker.consumer import Delivery
 from filaviva_contracts.envelope import Envelope, Undecodable
 from filaviva_contracts.wire import WakeUp as WakeUpContract
 

@@ -8,14 +8,14 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from filaviva.broker.consumer import Consumer
-from filaviva.relay import Relay
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.app import App
+from filaviva.broker.consumer import Consumer
 from filaviva.broker.topology import Topology
 from filaviva.errors import ConfigurationError
 from filaviva.notify import Notifier
+from filaviva.relay import Relay
 from filaviva.settings import Settings
 from filaviva.telemetry.metrics import Metrics
 from filaviva_worker import process
@@ -30,6 +30,8 @@ from filaviva_worker.tools import Tools
 
 # The broker must not end a consumer before we detach its jobs (honoured from RabbitMQ 4.3 on).
 _MARGIN = timedelta(minutes=20)
+# What a stopped job gets to clean up and be recorded, before its delivery is let go.
+_CLEAN_UP = timedelta(seconds=10)
 
 
 class Worker:
@@ -76,7 +78,7 @@ class Worker:
         recorded, gone = asyncio.Event(), asyncio.Event()
         async with asyncio.TaskGroup() as group:
             for consumer in self.consumers:
-                group.create_task(consumer.run(gone))
+                group.create_task(consumer.run(stop))
             beating = group.create_task(self.heartbeat.run(gone))
             settling = [group.create_task(each.run(recorded)) for each in self._settlings]
             lanes = [group.create_task(lane.run(stop)) for lane in self.lanes]
@@ -138,6 +140,7 @@ class Worker:
             on_delivery=lane.receive,
             consumer_timeout=timedelta(seconds=group.detach_after_seconds) + _MARGIN,
             on_rebuilt=lambda cause: self._metrics.consumer_rebuilt.labels(cause).inc(),
+            linger=timedelta(seconds=group.grace_seconds) + _CLEAN_UP,
         )
 
         def settled(facts: Sequence[Settled]) -> None:

@@ -1,0 +1,1 @@
+"""Ratios against raw loops on the same servers, in one run."""

@@ -1,0 +1,241 @@
+"""Measure Filaviva against raw loops on the same servers, in interleaved rounds of one run.
+
+Rates of a shared machine move by a third between runs: read the ratios and the CPU per job.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from uuid import uuid4
+
+import aio_pika
+import asyncpg
+import psutil
+
+from benchmarks.latency import latency_of_jobs, latency_of_raw
+from benchmarks.servers import Servers, median, raw, service, show, until
+from filaviva.broker.publisher import Publisher
+from filaviva.canonical import fingerprint
+from filaviva.database import connect
+from filaviva.operations.submission import Submission
+from filaviva.operations.submit import Submitter
+from filaviva.outbox import OutboxRow
+from filaviva.relay import Relay
+
+# What the design must reach, as ratios to the raw loop of the same run.
+GOALS = {"effect": 0.45, "noop": 0.6, "latency": 3.0}
+
+
+async def submit(servers: Servers, kind: str, total: int) -> None:
+    """Commit jobs and publish their wake-ups while no worker runs."""
+    engine = connect(servers.postgres.url, name="bench")
+    rows: list[OutboxRow] = []
+    submitter = Submitter(engine, rows.extend)
+    publisher = Publisher(servers.broker.url, confirm_timeout=30)
+    relay = Relay(engine, publisher)
+    stop = asyncio.Event()
+    relaying = asyncio.create_task(relay.run(stop))
+    started = time.perf_counter()
+    for begin in range(0, total, 2000):
+        await asyncio.gather(
+            *(submitter.submit(submission(kind, n)) for n in range(begin, min(begin + 2000, total)))
+        )
+        relay.hand_over(rows)
+        rows.clear()
+    committed = time.perf_counter() - started
+    connection = await asyncpg.connect(servers.postgres.url)
+    await until(connection, "SELECT -count(*) FROM filaviva.outbox", 0)
+    published = time.perf_counter() - started
+    print(f"    {total / committed:8,.0f} submitted/s, {total / published:8,.0f} published/s")
+    await connection.close()
+    stop.set()
+    await relaying
+    await publisher.close()
+    await engine.dispose()
+
+
+def submission(kind: str, n: int) -> Submission:
+    """One job of the benchmark's app."""
+    return Submission(
+        tenant="default",
+        idempotency_key=uuid4().hex,
+        fingerprint=fingerprint({"n": n}),
+        type=f"bench.{kind}",
+        version=1,
+        queue=f"bench-{kind}",
+        payload=json.dumps({"n": n}),
+        max_attempts=5,
+        priority=4,
+        not_before=None,
+        deadline=None,
+        labels="{}",
+        subject=None,
+        submitted_by="bench",
+        correlation_id=uuid4().hex,
+        traceparent=None,
+    )
+
+
+async def drain_jobs(servers: Servers, kind: str, total: int) -> dict[str, float]:
+    """Let one worker process work off what waits; give seconds and CPU."""
+    await reset(servers)
+    await submit(servers, kind, total)
+    connection = await asyncpg.connect(servers.postgres.url)
+    before = servers.cpu()
+    environment = servers.environment(
+        FILAVIVA_WORKER__QUEUES=f"bench-{kind}", FILAVIVA_WORKER__CONCURRENCY="500"
+    )
+    with service("filaviva_worker", environment) as process:
+        worker = psutil.Process(process.pid)
+        await until(
+            connection, "SELECT count(*) FROM filaviva.jobs WHERE state = 'succeeded'", total
+        )
+        times = worker.cpu_times()
+        used = times.user + times.system
+    after = servers.cpu()
+    seconds = await connection.fetchval(
+        "SELECT extract(epoch FROM max(finished_at) - min(started_at))::float8 FROM filaviva.jobs"
+    )
+    effects = await connection.fetchval("SELECT count(*) FROM bench.effects")
+    if kind == "effect" and effects != total:
+        raise AssertionError(f"found {effects} effects, expected {total}")
+    await connection.close()
+    return {
+        "seconds": seconds,
+        "cpu": used,
+        **{name: after[name] - before[name] for name in after},
+    }
+
+
+async def drain_raw(servers: Servers, kind: str, total: int) -> dict[str, float]:
+    """Let the raw loop work off as many messages of the same size from the same queue."""
+    await reset(servers)
+    queue = f"filaviva.work.bench-{kind}"
+    await publish(servers.broker.url, queue, total)
+    before = servers.cpu()
+    found = await asyncio.to_thread(raw, servers, queue, total, kind)
+    after = servers.cpu()
+    return {**found, **{name: after[name] - before[name] for name in after}}
+
+
+async def publish(url: str, queue: str, total: int) -> None:
+    """Publish messages as large as a wake-up."""
+    connection = await aio_pika.connect(url)
+    async with connection:
+        channel = await connection.channel(publisher_confirms=True)
+        for begin in range(0, total, 500):
+            await asyncio.gather(
+                *(
+                    channel.default_exchange.publish(
+                        aio_pika.Message(
+                            json.dumps({"n": n, "padding": "x" * 320}).encode(),
+                            message_id=uuid4().hex,
+                            delivery_mode=2,
+                        ),
+                        queue,
+                    )
+                    for n in range(begin, min(begin + 500, total))
+                )
+            )
+
+
+async def reset(servers: Servers) -> None:
+    """Begin each round with empty tables."""
+    connection = await asyncpg.connect(servers.postgres.url)
+    await connection.execute(
+        "TRUNCATE filaviva.jobs, filaviva.job_events, filaviva.attempts, filaviva.inbox,"
+        " filaviva.outbox, bench.effects"
+    )
+    await connection.close()
+
+
+Measure = Callable[[Servers, str, int], Awaitable[dict[str, float]]]
+
+
+async def drains(servers: Servers, kind: str, total: int, rounds: int) -> float:
+    """Interleave raw and jobs; give the ratio of the rates (median of rounds)."""
+    ways: dict[str, Measure] = {"raw loop": drain_raw, "filaviva": drain_jobs}
+    rates = defaultdict(list)
+    cpus = defaultdict(list)
+    for _ in range(rounds):
+        for name, measure in ways.items():
+            found = await measure(servers, kind, total)
+            rates[name].append(total / found["seconds"])
+            for part in ("cpu", "postgres", "broker"):
+                cpus[name, part].append(found[part] / total * 1e6)
+            print(f"    {kind:8} {name:10} {rates[name][-1]:8,.0f} jobs/s")
+    ratio = median(
+        [ours / theirs for ours, theirs in zip(rates["filaviva"], rates["raw loop"], strict=True)]
+    )
+    rows: list[tuple[str, object]] = [
+        (f"{n} jobs/s", f"{median(v):,.0f}") for n, v in rates.items()
+    ]
+    rows += [(f"{n}: {part} CPU µs/job", f"{median(v):,.0f}") for (n, part), v in cpus.items()]
+    rows.append((f"ratio (goal ≥ {GOALS[kind]})", f"{ratio:.2f}"))
+    show(f"Drain of {total:,} jobs, {kind}", rows)
+    return ratio
+
+
+async def latencies(servers: Servers, count: int) -> float:
+    """Idle latency from submit to effect, through the whole journey; give the ratio of medians."""
+    await reset(servers)
+    theirs = await latency_of_raw(servers, count)
+    await reset(servers)
+    ours = await latency_of_jobs(servers, count)
+    ratio = median(ours) / median(theirs)
+    show(
+        f"Idle latency of {count} jobs, ms",
+        [
+            ("raw loop p50 / p95", f"{median(theirs):.1f} / {sorted(theirs)[-count // 20]:.1f}"),
+            ("filaviva p50 / p95", f"{median(ours):.1f} / {sorted(ours)[-count // 20]:.1f}"),
+            (f"ratio (goal ≤ {GOALS['latency']})", f"{ratio:.2f}"),
+        ],
+    )
+    return ratio
+
+
+async def measure(servers: Servers, total: int, rounds: int) -> dict[str, float]:
+    """All three figures."""
+    return {
+        "effect": await drains(servers, "effect", total, rounds),
+        "noop": await drains(servers, "noop", total, rounds),
+        "latency": await latencies(servers, 200),
+    }
+
+
+def missed(found: dict[str, float]) -> list[str]:
+    """Name the goals that were missed."""
+    return [
+        name
+        for name, goal in GOALS.items()
+        if (found[name] > goal if name == "latency" else found[name] < goal)
+    ]
+
+
+def main() -> int:
+    """Run the benchmarks; exit code 1 when a goal is missed."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--broker-version", choices=["system", "4.3"], default="system")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="filaviva-bench-") as state:
+        servers = Servers(Path(state), chosen.broker_version)
+        try:
+            servers.start()
+            found = asyncio.run(measure(servers, chosen.jobs, chosen.rounds))
+        finally:
+            servers.stop()
+    failed = missed(found)
+    print(f"\nmissed: {', '.join(failed)}" if failed else "\nevery goal is met")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
