@@ -1,5 +1,8 @@
 """Fetch a document over HTTP and make sure that it is one before anything is paid for it."""
 
+import ssl
+from functools import cache
+
 import httpx2
 from filaviva import Terminal
 
@@ -11,7 +14,7 @@ LIMIT = 1024 * 1024
 async def fetch(url: str) -> str:
     """Return the document's text; raise Terminal if it is no invoice or too large."""
     async with (
-        httpx2.AsyncClient(timeout=30, follow_redirects=True) as client,
+        httpx2.AsyncClient(timeout=30, follow_redirects=True, verify=trust()) as client,
         client.stream("GET", url) as response,
     ):
         response.raise_for_status()
@@ -21,6 +24,12 @@ async def fetch(url: str) -> str:
     except NotAnInvoice as wrong:
         raise Terminal(f"{url}: {wrong}") from wrong
     return text
+
+
+@cache
+def trust() -> ssl.SSLContext:
+    """Return the certificates we trust; reading them takes long, so it is done once."""
+    return httpx2.create_ssl_context()
 
 
 async def _text(response: httpx2.Response, url: str) -> str:
