@@ -31,7 +31,7 @@ def text_of(name: str) -> str:
 
 @pytest.fixture
 async def reader(sandbox) -> AsyncIterator[Reader]:
-    reader = Reader(Provider(base_url=f"{sandbox.url}/v1", api_key="sandbox", timeout=5))
+    reader = Reader(Provider(base_url=f"{sandbox.url}/v1", api_key="sandbox", timeout=20))
     yield reader
     await reader.close()
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 # How the stack is set up for the demonstration, in seconds.
 LEASE = 6
-MODEL_TIMEOUT = 3
+MODEL_TIMEOUT = 5
 
 
 @dataclass(frozen=True, slots=True)
