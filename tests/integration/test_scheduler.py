@@ -3,14 +3,15 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
-from filaviva.broker.consumer import Delivery
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from filaviva.broker.consumer import Delivery
 from filaviva.broker.messages import CONFIRMED, Outgoing, Published, Unknown
 from filaviva.database import connect
 from filaviva_contracts.envelope import Envelope
@@ -32,7 +33,8 @@ def delivery(body: bytes, message_id: str | None = None, **given: Any) -> Delive
         "exchange": "filaviva.retry",
         "routing_key": "llm",
         "redelivered": False,
-        "session": None,
+        "correlation_id": None,
+        "session": "first",
     }
     return Delivery(**properties | given, body=body, message_id=message_id, tag=next(tags))
 
@@ -297,13 +299,18 @@ async def kill_who_waits(jobs: Jobs) -> bool:
 
 
 async def test_what_came_over_a_lost_channel_is_left_to_the_broker(
-    jobs: Jobs, scheduler: Scheduler
+    jobs: Jobs, wire: Wire, scheduler: Scheduler
 ) -> None:
-    scheduler.receive(failed(await jobs.failing()))
+    old, new = failed(await jobs.failing()), failed(await jobs.failing())
+    again = replace(old, session="second", redelivered=True)
+    new = replace(new, session="second")
+    scheduler.receive(old)
 
-    scheduler.forget()
+    scheduler.receive(new)
+    scheduler.receive(again)
+    await scheduler.step()
 
-    assert await scheduler.step() == 0
+    assert wire.settled == [new, again]
 
 
 async def test_an_hour_of_failures_is_worked_off_when_the_scheduler_is_back(

@@ -1,6 +1,7 @@
 """The retry-scheduler process: composition only."""
 
 import asyncio
+from datetime import timedelta
 
 from filaviva import service
 from filaviva.broker.consumer import Consumer, Delivery
@@ -23,6 +24,7 @@ from filaviva_retry_scheduler.sweeper import Sweeper
 
 METRICS_PORT = 9103
 PREFETCH = 400
+LINGER = timedelta(seconds=10)
 
 
 async def schedule(settings: Settings, stop: asyncio.Event) -> None:
@@ -34,12 +36,9 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     relay, notifier = Relay(engine, publisher), Notifier(engine)
     announcer = Announcer(relay.hand_over, listener=Meter(metrics), changed=notifier.changed)
 
+
     def settle(delivery: Delivery) -> None:
         consumer.settle(delivery)
-
-    def rebuilt(cause: str) -> None:
-        metrics.consumer_rebuilt.labels(cause).inc()
-        scheduler.forget()
 
     scheduler = Scheduler(engine, announcer, publisher, settle=settle)
     consumer = Consumer(
@@ -48,7 +47,8 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
         prefetch=PREFETCH,
         service=CONSUMER,
         on_delivery=scheduler.receive,
-        on_rebuilt=rebuilt,
+        on_rebuilt=lambda cause: metrics.consumer_rebuilt.labels(cause).inc(),
+        linger=LINGER,
     )
     depths = QueueDepths(broker)
     sweeper = Sweeper(engine, announcer, lease_seconds=settings.worker.lease_seconds)
@@ -61,8 +61,10 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     )
     after = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        group.create_task(serve(relay, notifier, endpoint, LoopLag(metrics), depths, stop=after))
-        await serve(consumer, scheduler, sweeper, reconciler, stop=stop)
+        # The scheduler works on until the consumer has let go of everything.
+        support = (scheduler, relay, notifier, endpoint, LoopLag(metrics), depths)
+        group.create_task(serve(*support, stop=after))
+        await serve(consumer, sweeper, reconciler, stop=stop)
         after.set()
     await publisher.close()
     await engine.dispose()

@@ -19,9 +19,7 @@ class Readiness:
 
     async def __call__(self) -> list[str]:
         """Ask the database and look at the broker's connections."""
-        problems = self._publisher.problems()
-        if not self._consumer.attached:
-            problems.append("broker: the queue of failed attempts has no consumer here")
+        problems = [*self._publisher.problems(), *self._consumer.problems()]
         try:
             async with asyncio.timeout(2), self._engine.connect() as connection:
                 await connection.exec_driver_sql("SELECT 1 FROM filaviva.jobs LIMIT 0")

@@ -13,11 +13,11 @@ from typing import Literal, Protocol
 from uuid import uuid4
 
 import structlog
-from filaviva.broker.consumer import Delivery
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import inbox
 from filaviva.broker.connection import Backoff
+from filaviva.broker.consumer import Delivery
 from filaviva.broker.messages import Confirmed, Outgoing, Published
 from filaviva.broker.topology import Topology
 from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
@@ -49,7 +49,7 @@ class Scheduler:
         announcer: Announcer,
         publisher: Publishing,
         *,
-        settle: Callable[[Delivery], None],
+        settle: Callable[[Delivery], object],
         batch: int = 100,
         patience: float = 5.0,
     ) -> None:
@@ -62,15 +62,16 @@ class Scheduler:
         self._backoff = Backoff(first=0.2, most=patience)
         self._waiting: deque[Delivery] = deque()
         self._some = asyncio.Event()
+        self._session: object = None
 
     def receive(self, delivery: Delivery) -> None:
         """Take a delivery into our hands; it is settled after the commit, whenever that is."""
         passing("decide.received")
+        if delivery.session is not self._session:
+            # The earlier channel is lost: what came over it is delivered again over this one.
+            self._session = delivery.session
+            self._waiting.clear()
         self._put(delivery)
-
-    def forget(self) -> None:
-        """Let go of what came over a lost channel: the broker delivers it again."""
-        self._waiting.clear()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Decide until stopped."""
