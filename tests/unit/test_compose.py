@@ -1,0 +1,63 @@
+"""compose.yaml: read by podman-compose, whole, and made of things that exist."""
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SERVICES = ["producer", "worker", "retry-scheduler", "dlq-handler"]
+
+
+@cache
+def configuration() -> dict[str, Any]:
+    program = Path(sys.executable).with_name("podman-compose")
+    done = subprocess.run(
+        [program, "-f", ROOT / "compose.yaml", "config"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    read: dict[str, Any] = yaml.safe_load(done.stdout)
+    return read
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_waits_for_setup_and_says_when_it_is_ready(name: str) -> None:
+    service = configuration()["services"][name]
+    assert service["depends_on"]["setup"]["condition"] == "service_completed_successfully"
+    assert "/readyz" in service["healthcheck"]["test"][-1]
+
+
+@pytest.mark.parametrize("name", [*SERVICES, "setup"])
+def test_an_image_is_built_from_a_service_that_exists(name: str) -> None:
+    build = configuration()["services"][name]["build"]
+    service = dict(part.split("=") for part in build["args"])["SERVICE"]
+    assert (ROOT / build["dockerfile"]).is_file()
+    assert (ROOT / "services" / service / "pyproject.toml").is_file()
+
+
+def test_setup_waits_for_both_servers() -> None:
+    waits = configuration()["services"]["setup"]["depends_on"]
+    assert {name: wait["condition"] for name, wait in waits.items()} == {
+        "postgres": "service_healthy",
+        "broker": "service_healthy",
+    }
+
+
+def test_every_mounted_file_is_there() -> None:
+    mounts = [m for s in configuration()["services"].values() for m in s.get("volumes", [])]
+    files = [mount.split(":")[0] for mount in mounts if mount.startswith("./")]
+    assert files
+    assert all((ROOT / file).is_file() for file in files)
+
+
+def test_every_port_listens_on_loopback_only() -> None:
+    ports = [port for s in configuration()["services"].values() for port in s.get("ports", [])]
+    assert ports
+    assert all(str(port).startswith("127.0.0.1:") for port in ports)
