@@ -52,6 +52,10 @@ class AckLedger:
         """Count what nobody here has settled yet."""
         return len(self._open) - len(self._settled)
 
+    def open_since(self, tag: int) -> int:
+        """Count what the broker still waits for, from this tag on."""
+        return sum(1 for other in self._open if other >= tag)
+
     def delivered(self, tag: int) -> None:
         """Enter a delivery."""
         self._open[tag] = None

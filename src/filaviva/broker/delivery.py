@@ -1,0 +1,22 @@
+"""A message as the broker delivered it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One delivery, to be settled once; its tag means nothing outside its session."""
+
+    body: bytes
+    content_type: str | None
+    message_id: str | None
+    type: str | None
+    correlation_id: str | None
+    headers: Mapping[str, Any]
+    exchange: str
+    routing_key: str
+    redelivered: bool
+    tag: int
+    session: object
