@@ -1,0 +1,146 @@
+"""The command line answers at once, and its exit codes mean what they say."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from filaviva.cli.exits import exit_code, explanation
+from filaviva.cli.root import Commands
+from filaviva.errors import (
+    ConfigurationError,
+    FilavivaError,
+    Flaw,
+    NotFound,
+    Rejected,
+    Unreachable,
+)
+from fixtures.command_line import CommandLine
+
+filaviva = CommandLine()
+
+
+def test_help_takes_less_than_half_a_second_of_work() -> None:
+    def work() -> float:
+        before = os.times()
+        subprocess.run(
+            [sys.executable, "-m", "filaviva.cli", "--help"], check=True, stdout=subprocess.DEVNULL
+        )
+        after = os.times()
+        used = after.children_user + after.children_system
+        return used - before.children_user - before.children_system
+
+    assert min(work() for _ in range(3)) < 0.5
+
+
+def test_help_imports_neither_database_nor_broker_nor_pydantic_settings() -> None:
+    script = (
+        "import sys; from filaviva.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('sqlalchemy', 'asyncpg', 'aiormq', 'fastapi') if m in sys.modules])"
+    )
+
+    said = subprocess.check_output([sys.executable, "-c", script], text=True)
+
+    assert said.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", Commands.places)
+def test_every_command_that_is_listed_exists_and_explains_itself(name: str) -> None:
+    shown = filaviva(name, "--help")
+
+    assert (shown.code, shown.err) == (0, "")
+    assert f"Usage: filaviva {name}" in shown.out
+
+
+def test_the_release_is_told() -> None:
+    assert filaviva("--version").out == "filaviva 0.1.0\n"
+
+
+def test_a_mistyped_command_is_a_usage_error_that_names_the_right_one() -> None:
+    answer = filaviva("dlg")
+
+    assert answer.code == 2
+    assert "Did you mean 'dlq'?" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigurationError("x"), 2),
+        (NotFound("x"), 3),
+        (Unreachable("x"), 5),
+        (FilavivaError("x"), 1),
+        (Rejected("conflict", "x", status=409), 4),
+        (Rejected("forbidden", "x", status=403), 4),
+        (Rejected("idempotency_key_reused", "x", status=422), 4),
+        (Rejected("invalid_data", "x", status=422), 2),
+        (Rejected("not_found", "x", status=404), 3),
+        (Rejected("unavailable", "x", status=503), 5),
+    ],
+)
+def test_each_error_has_its_exit_code(error: FilavivaError, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_every_flaw_of_an_input_is_told_with_its_pointer() -> None:
+    flaws = [Flaw("/data/url", "is missing"), Flaw("/data/page", "is no number")]
+
+    said = explanation(Rejected("invalid_data", "does not fit", status=422, flaws=flaws))
+
+    assert said.splitlines() == [
+        "invalid_data: does not fit",
+        "  /data/url: is missing",
+        "  /data/page: is no number",
+    ]
+
+
+def test_a_missing_setting_is_named_and_is_a_usage_error() -> None:
+    answer = filaviva("keys", "list")
+
+    assert answer.code == 2
+    assert "FILAVIVA_POSTGRES" in answer.err
+
+
+def test_an_absent_database_is_told_without_its_password() -> None:
+    there = CommandLine(FILAVIVA_POSTGRES__URL="postgresql://ana:sesame@127.0.0.1:1/x")
+
+    answer = there("jobs", "list")
+
+    assert answer.code == 5
+    assert "ana@127.0.0.1:1/x does not answer" in answer.err
+    assert "sesame" not in answer.err
+
+
+def test_running_a_service_that_is_not_installed_names_those_that_are() -> None:
+    answer = filaviva("run", "wroker")
+
+    assert answer.code == 2
+    for name in ("wroker", "producer", "worker", "retry-scheduler", "dlq-handler"):
+        assert name in answer.err
+
+
+def test_what_is_no_id_is_a_usage_error() -> None:
+    answer = filaviva("jobs", "get", "seven")
+
+    assert answer.code == 2
+    assert "'seven'" in answer.err
+
+
+@pytest.mark.parametrize("words", [(), ("--group", "x", "--type", "y")])
+def test_a_replay_of_nothing_in_particular_is_refused(words: tuple[str, ...]) -> None:
+    answer = filaviva("dlq", "replay", *words, "--reason", "try again")
+
+    assert answer.code == 2
+    assert "expected dead letters once" in answer.err
+
+
+def test_a_patch_that_is_no_json_is_a_usage_error() -> None:
+    some = "0190a3f2-0000-7000-8000-000000000000"
+
+    answer = filaviva("dlq", "edit", some, "--patch", "[{", "--reason", "typo")
+
+    assert answer.code == 2
+    assert "--patch" in answer.err
