@@ -1,16 +1,12 @@
 """Refuse unknown query parameters: a misspelt filter must not show everything."""
 
 from collections.abc import Collection, Iterator
-from typing import Any
-from weakref import WeakKeyDictionary
 
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 
 from filaviva.errors import Flaw, Rejected
-
-_known: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 
 
 async def strict_query(request: Request) -> None:
@@ -21,7 +17,7 @@ async def strict_query(request: Request) -> None:
     route = request.scope.get("route")
     if request.scope["query_string"] and isinstance(route, APIRoute):
         families = (route.openapi_extra or {}).get("x-query-families", ())
-        refuse_unknown(request, _declared(route), tuple(families))
+        refuse_unknown(request, frozenset(_names(route.dependant)), tuple(families))
 
 
 def refuse_unknown(
@@ -38,14 +34,6 @@ def refuse_unknown(
         flaws = [Flaw(f"/query/{name}", "unknown query parameter") for name in unknown]
         detail = f"found query parameter {unknown[0]!r}, expected: {expected}"
         raise Rejected("invalid_request", detail, status=422, flaws=flaws)
-
-
-def _declared(route: APIRoute) -> frozenset[str]:
-    known = _known.get(route)
-    if known is None:
-        known = frozenset(_names(route.dependant))
-        _known[route] = known
-    return known
 
 
 def _names(dependant: Dependant) -> Iterator[str]:

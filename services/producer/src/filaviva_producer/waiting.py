@@ -25,7 +25,7 @@ _SLOW = 1.0
 class _Waiter:
     job_id: UUID
     version: str
-    changed: "asyncio.Future[bool]"
+    changed: asyncio.Future[bool]
 
 
 class Watch:
@@ -38,6 +38,11 @@ class Watch:
         self._some = asyncio.Event()
         self._hurry = asyncio.Event()
         self._stopping = False
+
+    @property
+    def waiting(self) -> frozenset[UUID]:
+        """The jobs that somebody waits for."""
+        return frozenset(waiter.job_id for waiter in self._waiters)
 
     async def changed(self, job_id: UUID, version: str, seconds: float) -> bool:
         """Return True once the row has another version, False when the time is up (or we stop)."""
