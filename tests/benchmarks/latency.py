@@ -76,7 +76,7 @@ async def _one_by_one(servers: Servers, submit: Submit, count: int) -> list[floa
         sent[n] = time.time()
         await submit(n)
         question = f"SELECT count(*) FROM bench.effects WHERE n = {n}"
-        await until(connection, question, 1, seconds=20)
+        await until(connection, question, 1, seconds=20, every=0.002)
     rows = await connection.fetch(
         "SELECT n, extract(epoch FROM at)::float8 AS at FROM bench.effects"
     )

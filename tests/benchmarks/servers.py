@@ -113,14 +113,19 @@ def free_port() -> int:
 
 
 async def until(
-    connection: asyncpg.Connection, question: str, wanted: int, *, seconds: float = 180
+    connection: asyncpg.Connection,
+    question: str,
+    wanted: int,
+    *,
+    seconds: float = 180,
+    every: float = 0.25,
 ) -> None:
     """Poll a count until it is reached."""
     deadline = time.monotonic() + seconds
     while (found := await connection.fetchval(question)) < wanted:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{question}: found {found}, expected {wanted} within {seconds} s")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(every)
 
 
 def median(values: Sequence[float]) -> float:
