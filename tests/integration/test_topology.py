@@ -1,15 +1,25 @@
 """The topology on a real broker."""
 
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
-import aiormq
 import pytest
+from aiormq.abc import AbstractChannel, DeliveredMessage
 
 from filaviva.broker.apply import apply
+from filaviva.broker.consumer import Consumer, Delivery
 from filaviva.broker.definitions import export
 from filaviva.broker.drift import Drift, verify
+from filaviva.broker.messages import Confirmed, Outgoing
+from filaviva.broker.publisher import Publisher
 from filaviva.broker.topology import Topology
+from filaviva.dev import EmbeddedBroker
 from filaviva.errors import ConfigurationError, Unreachable
+from fixtures.amqp import channel, ready
 from fixtures.broker import Broker
 from fixtures.management import Management
 from fixtures.waiting import until
@@ -44,15 +54,13 @@ async def test_imported_definitions_are_the_same_as_applied_ones(
 
 @pytest.mark.broker
 async def test_a_queue_with_other_arguments_is_named_with_both_and_the_way_out(vhost: str) -> None:
-    connection = await aiormq.connect(vhost)
-    channel = await connection.channel()
-    await channel.queue_declare(
-        "filaviva.delay.l05",
-        durable=True,
-        arguments={"x-queue-type": "quorum", "x-message-ttl": 5},
-    )
-    await channel.exchange_declare("filaviva.jobs", exchange_type="direct", durable=True)
-    await connection.close()
+    async with channel(vhost) as other:
+        await other.queue_declare(
+            "filaviva.delay.l05",
+            durable=True,
+            arguments={"x-queue-type": "quorum", "x-message-ttl": 5},
+        )
+        await other.exchange_declare("filaviva.jobs", exchange_type="direct", durable=True)
 
     with pytest.raises(ConfigurationError) as conflict:
         await apply(vhost, DECLARATIONS)
@@ -93,3 +101,68 @@ async def test_drift_names_what_is_missing_and_what_a_policy_changed(
 async def test_an_absent_broker_is_unreachable_and_no_surprise() -> None:
     with pytest.raises(Unreachable):
         await apply("amqp://nobody@127.0.0.1:1/", DECLARATIONS)
+
+
+async def got(other: AbstractChannel, queue: str) -> DeliveredMessage | None:
+    message = await other.basic_get(queue)
+    return message if message.body else None
+
+
+@pytest.mark.broker
+async def test_what_the_scheduler_gives_back_is_never_dropped(vhost: str) -> None:
+    await apply(vhost, DECLARATIONS)
+    async with channel(vhost) as other:
+        await other.basic_publish(b"{}", exchange=TOPOLOGY.retry, routing_key="x")
+        for _ in range(30):  # from 4.0 on the broker's own limit is 20, and there is no DLX here
+            message = await until(lambda: got(other, TOPOLOGY.retry_requests))
+            await other.basic_reject(message.delivery_tag, requeue=True)
+
+    assert await ready(vhost, TOPOLOGY.retry_requests) == 1
+
+
+def node_that_boots_with(state: Path, definitions: dict[str, Any]) -> EmbeddedBroker:
+    state.chmod(0o711)
+    exported = state / "definitions.json"
+    exported.write_text(json.dumps(definitions))
+    return EmbeddedBroker(state, definitions=exported)
+
+
+async def test_a_wiped_broker_comes_back_by_itself_and_so_do_its_clients(tmp_path: Path) -> None:
+    node = node_that_boots_with(tmp_path, export(DECLARATIONS))
+    received: list[Delivery] = []
+    rebuilt: list[str] = []
+    stop = asyncio.Event()
+    await asyncio.to_thread(node.start)
+    try:
+        publisher = Publisher(node.url)
+        consumer = Consumer(
+            node.url,
+            TOPOLOGY.work("llm"),
+            prefetch=1,
+            on_delivery=received.append,
+            on_rebuilt=rebuilt.append,
+            linger=timedelta(0),
+        )
+        running = asyncio.create_task(consumer.run(stop))
+        await until(lambda: consumer.attached)
+
+        await asyncio.to_thread(node.wipe)
+
+        assert await verify(node.management_url, "/", DECLARATIONS) == []
+        wake_up = Outgoing(
+            exchange=TOPOLOGY.jobs, routing_key="llm", body=b"{}", message_id="after the wipe"
+        )
+
+        async def published() -> bool:
+            return await publisher.publish([wake_up]) == [Confirmed()]
+
+        await until(published)
+        await until(lambda: received)
+        assert received[0].message_id == "after the wipe"
+        await until(lambda: rebuilt == ["lost"])
+        stop.set()
+        await running
+        await publisher.close()
+    finally:
+        node.kill()
+        node.epmd.kill()

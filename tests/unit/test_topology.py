@@ -116,7 +116,7 @@ def test_a_queue_without_a_dead_letter_exchange_has_no_delivery_limit() -> None:
         "filaviva.dead.letters",
         "filaviva.unroutable",
     }
-    assert all(queue.arguments["x-delivery-limit"] == -1 for queue in ends)
+    assert all(queue.arguments["x-delivery-limit"] == 1_000_000_000 for queue in ends)
 
 
 def test_a_work_queue_has_an_explicit_limit_and_dead_letters_to_the_dead_exchange() -> None:

@@ -69,13 +69,13 @@ class Consumer:
     @property
     def attached(self) -> bool:
         """Tell whether the broker would deliver to us."""
-        return self._session is not None and self._session.alive
+        return self._session is not None and self._problem is None and self._session.alive
 
     def problems(self) -> list[str]:
         """Say why nothing would be delivered, for readiness."""
         if self.attached:
             return []
-        return [f"queue {self._queue}: {self._problem or 'not attached'}"]
+        return [f"queue {self._queue}: {self._problem or 'the consumer is gone'}"]
 
     async def run(self, stop: asyncio.Event) -> None:
         """Consume until asked to stop, then wait a while for what is held to be settled."""
@@ -120,7 +120,8 @@ class Consumer:
                 if session is not None:
                     await self._consume(session)
             except Unreachable as lost:
-                self._problem = str(lost)  # the next session begins with this prefetch
+                # The supervisor sees the lost channel too: the next begins with this prefetch.
+                self._problem = str(lost)
 
     async def _attempt(
         self, stopped: "asyncio.Future[Any]", cause: str | None, backoff: Backoff
@@ -129,16 +130,17 @@ class Consumer:
         connection = await connect(self._url, name=f"{self._service} {self._queue}")
         try:
             session = await self._attach(connection)
+            self._problem = None
             backoff.reset()
             if cause is not None:
                 self._on_rebuilt(cause)
             cause = await self._watch(connection, session, stopped)
-            self._problem = cause
             if cause is None:
                 await self._let_go(session)
             return cause
         finally:
             self._session = None
+            self._problem = self._problem or "attaching again"
             self._part_from(connection)
 
     async def _attach(self, connection: Connection) -> Session:

@@ -9,6 +9,8 @@ from filaviva.broker import cascade
 # A message that comes back more often than this takes its workers down: it goes to the dead
 # letters. Limit N means N+1 deliveries.
 DELIVERY_LIMIT = 20
+# "Never" for every version: 3.10 takes -1 at its word and drops a message at its first return.
+NO_DELIVERY_LIMIT = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +152,9 @@ class Topology:
     def _own_queues(self) -> Iterator[Queue]:
         # They have no dead-letter exchange: at a limit (20 by default from 4.0 on) the broker
         # would drop the message.
+        arguments = {"x-queue-type": "quorum", "x-delivery-limit": NO_DELIVERY_LIMIT}
         for name in (self.retry_requests, self.dead_letters, self.unroutable):
-            yield Queue(name, {"x-queue-type": "quorum", "x-delivery-limit": -1})
+            yield Queue(name, arguments)
 
     def _work_queues(self, queues: Sequence[str]) -> Iterator[Queue]:
         limit = {"x-delivery-limit": DELIVERY_LIMIT}
