@@ -28,6 +28,7 @@ _CODES = {
     404: "not_found",
     405: "method_not_allowed",
     408: "too_slow",
+    409: "conflict",
     413: "body_too_large",
     415: "unsupported_media_type",
     422: "invalid_request",
