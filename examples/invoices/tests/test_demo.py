@@ -65,11 +65,11 @@ def test_the_stand_in_keeps_every_text_of_a_message():
 
 def test_only_what_is_new_is_shown():
     lines = Lines()
-    watch = Watch(lines, lines, {"a"})
+    watch = Watch(lines, {"a"})
 
-    watch.show({"a": QUEUED})
-    watch.show({"a": QUEUED | {"status": "succeeded", "attempt": 1}})
-    watch.show({"a": QUEUED | {"status": "succeeded", "attempt": 1}})
+    watch.show({"a": QUEUED}, lines)
+    watch.show({"a": QUEUED | {"status": "succeeded", "attempt": 1}}, lines)
+    watch.show({"a": QUEUED | {"status": "succeeded", "attempt": 1}}, lines)
 
     assert lines.lines == ["a: succeeded in attempt 1, USD 0"]
     assert lines.done == [0, 1, 1]

@@ -15,9 +15,11 @@ from invoices.demo import slack
 from invoices.demo.api import Api, Provider
 from invoices.demo.facts import Fact, check
 from invoices.demo.journey import Journey
+from invoices.demo.plan import TEN
 from invoices.demo.screen import Screen
 from invoices.demo.stack import DemoFailed, Stack, alive, fresh, only_one, sandbox, stack
 from invoices.demo.truth import connected
+from invoices.demo.watching import Watch
 
 
 def main() -> int:
@@ -75,7 +77,8 @@ async def _journey(
         Provider(address) as provider,
         connected(at["postgres"]) as truth,
     ):
-        evidence = await Journey(api, provider, truth, inbox, screen).play()
+        watch = Watch(screen, {case.document for case in TEN})
+        evidence = await Journey(api, provider, truth, inbox, screen, watch).play()
     return check(evidence), here.pids()
 
 

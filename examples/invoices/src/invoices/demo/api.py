@@ -10,6 +10,10 @@ from invoices.demo.stack import DemoFailed
 Json = dict[str, Any]
 
 
+class Away(DemoFailed):
+    """A service does not answer just now; it may be about to start again."""
+
+
 class Api:
     """The producer and the dlq-handler of one stack."""
 
@@ -81,7 +85,10 @@ class Api:
         return list((await self._ask("GET", url))["items"])
 
     async def _ask(self, method: str, url: str, **options: Any) -> Json:
-        answer = await self._http.request(method, url, **options)
+        try:
+            answer = await self._http.request(method, url, **options)
+        except httpx2.TransportError as away:
+            raise Away(f"{method} {url}: {away}") from away
         if answer.is_error:
             raise DemoFailed(f"{method} {url}: {answer.status_code} {answer.text}")
         content: Json = answer.json()

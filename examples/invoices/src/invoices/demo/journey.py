@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from invoices.demo.api import Api, Json, Provider
+from invoices.demo.api import Api, Away, Json, Provider
 from invoices.demo.evidence import Evidence, Killing, Notes, Trail
 from invoices.demo.plan import CALM, CORRECTED, MISREAD, STORMY, TEN, WRONG, Case
 from invoices.demo.screen import Screen
@@ -29,6 +29,7 @@ class Journey:
     truth: Truth
     slack: Inbox
     screen: Screen
+    watch: Watch
 
     async def play(self) -> Evidence:
         """Go all the way; return what is to be judged."""
@@ -94,14 +95,13 @@ class Journey:
         )
 
     async def _watch(self, what: str, enough: Callable[[dict[str, Json]], bool]) -> None:
-        with self.screen.counting(len(TEN)) as count:
-            watch = Watch(self.screen, count, {case.document for case in TEN})
-            await self._until(f"every job to be {what}", lambda: self._look(watch, enough))
+        async def look() -> bool:
+            jobs = await self.api.jobs()
+            self.watch.show(jobs, count)
+            return enough(jobs)
 
-    async def _look(self, watch: Watch, enough: Callable[[dict[str, Json]], bool]) -> bool:
-        jobs = await self.api.jobs()
-        watch.show(jobs)
-        return enough(jobs)
+        with self.screen.counting(len(TEN)) as count:
+            await self._until(f"every job to be {what}", look)
 
     @staticmethod
     def _ended(jobs: dict[str, Json]) -> bool:
@@ -117,8 +117,8 @@ class Journey:
         for name, letter in letters.items():
             self.screen.say(f"{name}: {letter['reason']}: {letter['error']['message']}")
         await self._until("both alerts", self._both_alerts)
-        for text in self.slack.texts():
-            self.screen.say(f"Slack (local stand-in) got: {' | '.join(text.splitlines())}")
+        for alert in self.slack.headlines():
+            self.screen.say(f"alert (to a local stand-in for Slack): {alert}")
         return letters
 
     async def _both_letters(self) -> dict[str, Json] | None:
@@ -164,15 +164,21 @@ class Journey:
         """Look until there is something to see; say what was waited for if it never comes."""
         try:
             async with asyncio.timeout(PATIENCE):
-                while not (seen := await look()):  # noqa: ASYNC110 - it happens in other processes
+                while not (seen := await _now(look)):  # noqa: ASYNC110 - in other processes
                     await asyncio.sleep(0.1)
         except TimeoutError:
-            raise DemoFailed(
-                f"waited {PATIENCE:.0f} s for {what}; {await self._states()}"
-            ) from None
+            waited = f"waited {PATIENCE:.0f} s for {what}"
+            raise DemoFailed(f"{waited}; {await self._states()}") from None
         return seen
 
     async def _states(self) -> str:
         jobs = await self.api.jobs()
         states: dict[str, Any] = {name: job["status"] for name, job in jobs.items()}
         return ", ".join(f"{name} {state}" for name, state in states.items()) or "no jobs"
+
+
+async def _now(look: Callable[[], Awaitable[T | None]]) -> T | None:
+    try:
+        return await look()
+    except Away:
+        return None

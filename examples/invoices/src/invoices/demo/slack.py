@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from html import unescape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -16,9 +17,13 @@ class Inbox:
     url: str
     messages: list[dict[str, Any]] = field(default_factory=list)
 
+    def headlines(self) -> list[str]:
+        """Return the text that a phone would show of every message."""
+        return [unescape(str(message.get("text", ""))) for message in self.messages]
+
     def texts(self) -> list[str]:
         """Return every message as one text, blocks included."""
-        return [_text(message) for message in self.messages]
+        return [unescape(_text(message)) for message in self.messages]
 
 
 @contextmanager

@@ -25,13 +25,12 @@ class Counts(Protocol):
 class Watch:
     """Show only what is new; count only the documents that were asked for."""
 
-    def __init__(self, screen: Says, count: Counts, counted: set[str]) -> None:
+    def __init__(self, screen: Says, counted: set[str]) -> None:
         self._screen = screen
-        self._count = count
         self._counted = counted
         self._seen: dict[str, tuple[Any, ...]] = {}
 
-    def show(self, jobs: dict[str, Json]) -> None:
+    def show(self, jobs: dict[str, Json], count: Counts) -> None:
         """Compare with the last look and show the difference."""
         for name, job in jobs.items():
             look = (job["status"], job["attempt"], job["notBefore"])
@@ -40,7 +39,7 @@ class Watch:
             if line:
                 self._screen.say(f"{name}: {line}")
         done = (name for name, job in jobs.items() if job["status"] == "succeeded")
-        self._count.show(len(self._counted.intersection(done)))
+        count.show(len(self._counted.intersection(done)))
 
 
 def describe(job: Json) -> str | None:
