@@ -51,11 +51,6 @@ WHERE replay.id IN (
         AND (letter.state = 'waiting' OR (letter.state = 'sent' AND letter.outcome IS NULL)))
 """
 
-_OPEN = """
-SELECT coalesce(type, '') AS type, reason, count(*) AS letters FROM filaviva.dead_letters
-WHERE status IN ('open', 'replaying') GROUP BY 1, 2
-"""
-
 
 class Closing:
     """Look after the letters that may close by themselves."""
@@ -64,7 +59,6 @@ class Closing:
         self._engine = engine
         self._metrics = metrics
         self._pause = pause
-        self._shown: set[tuple[str, str]] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Close until stopped."""
@@ -83,16 +77,6 @@ class Closing:
         for state in closed:
             self._metrics.replays.labels(state).inc()
         return len(closed)
-
-    async def count(self) -> None:
-        """Count the open letters for the metrics."""
-        async with self._engine.connect() as connection:
-            rows = (await connection.exec_driver_sql(_OPEN)).all()
-        counts = {(row.type, row.reason): row.letters for row in rows}
-        for type_, reason in self._shown | counts.keys():
-            gauge = self._metrics.dead_letters_open.labels(type_, reason)
-            gauge.set(counts.get((type_, reason), 0))
-        self._shown |= counts.keys()
 
 
 async def _close(connection: AsyncConnection) -> list[str]:

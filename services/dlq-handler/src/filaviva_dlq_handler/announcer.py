@@ -1,0 +1,42 @@
+"""What follows a commit: messages to the relay, changes to those who wait, figures."""
+
+from collections.abc import Callable, Collection, Sequence
+from uuid import UUID
+
+import structlog
+
+from filaviva.outbox import OutboxRow
+from filaviva.telemetry.metrics import Metrics
+from filaviva_dlq_handler.filing import Filed
+from filaviva_dlq_handler.gate import CONSUMER
+
+log = structlog.get_logger("filaviva")
+
+
+class Announcer:
+    """Tell everybody concerned what was filed; a crash before costs only time."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        hand_over: Callable[[Sequence[OutboxRow]], None],
+        changed: Callable[[Collection[UUID]], None],
+    ) -> None:
+        self._metrics = metrics
+        self._hand_over = hand_over
+        self._changed = changed
+
+    def __call__(self, filed: Filed) -> None:
+        """Announce one batch; to be called after its commit."""
+        self._hand_over(filed.messages)
+        self._changed(filed.jobs)
+        for type_, reason in filed.filed:
+            self._metrics.dead_letters.labels(type_, reason).inc()
+            log.warning("dead letter", type=type_, reason=reason)
+        for cause in filed.closed:
+            self._metrics.duplicates.labels(CONSUMER, cause).inc()
+        for type_ in filed.failed:
+            self._metrics.jobs_finished.labels(type_, "failed").inc()
+        if filed.reissued:
+            self._metrics.wakeups_reissued.labels("dead_lettered").inc(filed.reissued)

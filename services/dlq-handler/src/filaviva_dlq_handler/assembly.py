@@ -1,0 +1,110 @@
+"""How the parts of the dlq-handler fit together."""
+
+import asyncio
+from importlib.metadata import version
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from filaviva.broker.consumer import Consumer
+from filaviva.broker.publisher import Publisher
+from filaviva.broker.topology import Topology
+from filaviva.database import connect
+from filaviva.http import BodyLimits, HttpServer
+from filaviva.notify import Notifier
+from filaviva.operations.keys import KeyRing
+from filaviva.registry import Registry
+from filaviva.relay import Relay
+from filaviva.service import LoopLag, serve
+from filaviva.settings import Settings
+from filaviva.telemetry.endpoint import Endpoint
+from filaviva.telemetry.metrics import Metrics
+from filaviva_dlq_handler.announcer import Announcer
+from filaviva_dlq_handler.api import Api, Routes
+from filaviva_dlq_handler.closing import Closing
+from filaviva_dlq_handler.counting import Counting
+from filaviva_dlq_handler.gate import CONSUMER
+from filaviva_dlq_handler.intake import Intake
+from filaviva_dlq_handler.readiness import Readiness
+from filaviva_dlq_handler.sending import Sending
+from filaviva_dlq_handler.slack import Slack, Target
+
+HTTP_PORT = 8081
+METRICS_PORT = 9104
+# A dead letter may be 16 MiB: what is held unacknowledged must fit into memory.
+PREFETCH = 50
+
+
+async def look_after(settings: Settings, stop: asyncio.Event) -> None:
+    """Take in, tell, send back and close until stopped; what carries messages away ends last."""
+    postgres, url = settings.postgres, settings.broker.url.get_secret_value()
+    metrics, topology = Metrics(), Topology()
+    engine = connect(postgres.url.get_secret_value(), name=CONSUMER, size=postgres.pool_size)
+    publisher = Publisher(url, confirm_timeout=settings.broker.confirm_timeout_seconds)
+    relay, notifier, registry = Relay(engine, publisher), Notifier(engine), Registry(engine)
+    announcer = Announcer(metrics, hand_over=relay.hand_over, changed=notifier.changed)
+    intake = Intake(engine, registry, done=announcer, topology=topology)
+    sending = Sending(
+        engine,
+        registry,
+        publisher,
+        hand_over=relay.hand_over,
+        metrics=metrics,
+        changed=notifier.changed,
+    )
+    slack = Slack(engine, _target(settings), metrics)
+    consumers = [
+        _consumer(url, queue, intake, metrics)
+        for queue in (topology.dead_letters, topology.unroutable)
+    ]
+    ready = Readiness(engine, consumers, publisher)
+    http = _http(settings, Routes(engine, registry, sending.wake), ready, engine, stop)
+    port = settings.metrics.port or METRICS_PORT
+    endpoint = Endpoint(metrics.registry, ready, host=settings.metrics.host, port=port)
+    await registry.step()
+    closing, counting = Closing(engine, metrics), Counting(engine, metrics)
+    after = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        lasting = (relay, publisher, notifier, intake, endpoint, LoopLag(metrics))
+        group.create_task(serve(*lasting, stop=after))
+        try:
+            await serve(*consumers, registry, sending, closing, counting, slack, http, stop=stop)
+        finally:
+            after.set()
+    await publisher.close()
+    await engine.dispose()
+
+
+def _target(settings: Settings) -> Target:
+    url = settings.slack.webhook_url
+    return Target(url, environment=settings.environment, console_url=settings.console_url)
+
+
+def _consumer(url: str, queue: str, intake: Intake, metrics: Metrics) -> Consumer:
+    consumer: Consumer
+    consumer = Consumer(
+        url,
+        queue,
+        prefetch=PREFETCH,
+        service=CONSUMER,
+        on_delivery=intake.receive(queue, lambda one: consumer.settle(one)),  # noqa: PLW0108 - not yet bound
+        on_rebuilt=lambda cause: metrics.consumer_rebuilt.labels(cause).inc(),
+    )
+    return consumer
+
+
+def _http(
+    settings: Settings,
+    routes: Routes,
+    ready: Readiness,
+    engine: AsyncEngine,
+    stop: asyncio.Event,
+) -> HttpServer:
+    api = Api(
+        routes,
+        version=version("filaviva-dlq-handler"),
+        authenticator=KeyRing(engine),
+        ready=ready,
+        stopping=stop,
+        body_limits=BodyLimits(accepted=settings.http.max_body_bytes),
+    )
+    return HttpServer(api, host=settings.http.host, port=settings.http.port or HTTP_PORT)
