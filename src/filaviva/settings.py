@@ -26,35 +26,56 @@ class BrokerSettings(Group):
     management_url: SecretStr | None = Field(
         default=None, description="http://user:password@host:15672, for doctor and topology verify"
     )
-    confirm_timeout_seconds: float = Field(default=10, gt=0, le=120)
+    confirm_timeout_seconds: float = Field(
+        default=10, gt=0, le=120, description="how long a publish may wait for its confirm"
+    )
 
 
 class PostgresSettings(Group):
     url: SecretStr = Field(description="postgresql://user:password@host:5432/database")
-    pool_size: int = Field(default=10, ge=2, le=200)
+    pool_size: int = Field(default=10, ge=2, le=200, description="connections per process")
 
 
 class HttpSettings(Group):
-    host: str = "127.0.0.1"
-    port: Port = Field(default=0, description="each service has its own default")
-    max_body_bytes: int = Field(default=16 * 1024 * 1024, gt=0)
-    max_data_bytes: int = Field(default=256 * 1024, gt=0)
+    host: str = Field(default="127.0.0.1", description="the address to listen on")
+    port: Port = Field(default=0, description="0: producer 8080, dlq-handler 8081")
+    max_body_bytes: int = Field(
+        default=16 * 1024 * 1024, gt=0, description="a longer request gets 413"
+    )
+    max_data_bytes: int = Field(
+        default=256 * 1024, gt=0, description="a job with more data gets 413"
+    )
 
 
 class MetricsSettings(Group):
-    host: str = "127.0.0.1"
-    port: Port = Field(default=0, description="each service has its own default")
+    host: str = Field(default="127.0.0.1", description="where /metrics and /readyz listen")
+    port: Port = Field(
+        default=0,
+        description="0: producer 9101, worker 9102, retry-scheduler 9103, dlq-handler 9104",
+    )
 
 
 class WorkerGroup(Group):
     queues: Annotated[tuple[QueueName, ...], NoDecode] = Field(
         default=(), description="comma-separated; empty: every queue of the app"
     )
-    concurrency: int = Field(default=100, ge=1, le=10_000)
-    lease_seconds: float = Field(default=15, ge=1, le=3600)
-    detach_after_seconds: float = Field(default=600, gt=0)
-    grace_seconds: float = Field(default=30, ge=0)
-    max_result_bytes: int = Field(default=1024 * 1024, gt=0)
+    concurrency: int = Field(
+        default=100, ge=1, le=10_000, description="jobs at once in this process"
+    )
+    lease_seconds: float = Field(
+        default=15, ge=1, le=3600, description="how long a silent worker keeps its jobs"
+    )
+    detach_after_seconds: float = Field(
+        default=600,
+        gt=0,
+        description="a longer job lets go of its message; below the broker's consumer timeout",
+    )
+    grace_seconds: float = Field(
+        default=30, ge=0, description="how long running jobs may go on after SIGTERM"
+    )
+    max_result_bytes: int = Field(
+        default=1024 * 1024, gt=0, description="a longer result is not kept: the job fails"
+    )
 
     @field_validator("queues", mode="before")
     @classmethod
@@ -64,12 +85,22 @@ class WorkerGroup(Group):
         return value
 
 
+class ProducerGroup(Group):
+    max_pending: int = Field(
+        default=100_000,
+        gt=0,
+        description="new jobs are refused while so many messages wait for the broker",
+    )
+
+
 class SlackSettings(Group):
-    webhook_url: SecretStr | None = None
-    bot_token: SecretStr | None = None
-    signing_secret: SecretStr | None = None
-    channel: str = "#filaviva"
-    api_url: str = "https://slack.com/api/"
+    webhook_url: SecretStr | None = Field(
+        default=None, description="an incoming webhook; without one alerts stay in the database"
+    )
+    bot_token: SecretStr | None = Field(default=None, description="reserved")
+    signing_secret: SecretStr | None = Field(default=None, description="reserved")
+    channel: str = Field(default="#filaviva", description="reserved")
+    api_url: str = Field(default="https://slack.com/api/", description="reserved")
 
 
 class Settings(BaseSettings):
@@ -86,6 +117,7 @@ class Settings(BaseSettings):
     postgres: PostgresSettings
     http: HttpSettings = HttpSettings()
     metrics: MetricsSettings = MetricsSettings()
+    producer: ProducerGroup = ProducerGroup()
     worker: WorkerGroup = WorkerGroup()
     slack: SlackSettings = SlackSettings()
 
@@ -119,10 +151,20 @@ def _explain(model: type[BaseSettings], invalid: ValidationError) -> str:
     prefix = model.model_config.get("env_prefix", "")
     lines = []
     for error in invalid.errors(include_url=False):
-        name = prefix + "__".join(str(part).upper() for part in error["loc"])
-        secret = any(word in name for word in ("URL", "TOKEN", "SECRET", "PASSWORD"))
-        found = "nothing" if error["type"] == "missing" else repr(error["input"])
-        if secret and error["type"] != "missing":
-            found = "a value"
-        lines.append(f"{name}: found {found}, expected: {error['msg'].lower()}")
+        for place in _places(model, error["loc"]):
+            name = prefix + "__".join(str(part).upper() for part in place)
+            secret = any(word in name for word in ("URL", "TOKEN", "SECRET", "PASSWORD"))
+            found = "nothing" if error["type"] == "missing" else repr(error["input"])
+            if secret and error["type"] != "missing":
+                found = "a value"
+            lines.append(f"{name}: found {found}, expected: {error['msg'].lower()}")
     return "\n".join(lines)
+
+
+def _places(model: type[BaseSettings], place: tuple[int | str, ...]) -> list[tuple[int | str, ...]]:
+    """Name the variables themselves where a whole group is missing."""
+    field = model.model_fields.get(str(place[0])) if len(place) == 1 else None
+    group = None if field is None else field.annotation
+    if not (isinstance(group, type) and issubclass(group, Group)):
+        return [place]
+    return [(*place, name) for name, inner in group.model_fields.items() if inner.is_required()]

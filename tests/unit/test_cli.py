@@ -101,7 +101,7 @@ def test_a_missing_setting_is_named_and_is_a_usage_error() -> None:
     answer = filaviva("keys", "list")
 
     assert answer.code == 2
-    assert "FILAVIVA_POSTGRES" in answer.err
+    assert "FILAVIVA_POSTGRES__URL: found nothing" in answer.err
 
 
 def test_an_absent_database_is_told_without_its_password() -> None:
