@@ -91,16 +91,29 @@ class Heartbeat:
         return time.monotonic() - self._last_success < self._lease
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Beat in a thread until stopped."""
+        """Beat in a thread until stopped; what kills the heart is raised here: the worker ends."""
         self._loop = asyncio.get_running_loop()
-        thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
-        thread.start()
-        await stop.wait()
+        over: asyncio.Future[None] = self._loop.create_future()
+        threading.Thread(target=self._beat, args=(over,), name="heartbeat", daemon=True).start()
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait({stopping, over}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
         self._ended.set()
-        await asyncio.to_thread(thread.join, 5)
+        await asyncio.wait({over}, timeout=5)
+        if over.done():
+            over.result()
 
-    def _beat(self) -> None:
-        asyncio.run(self._beat_until_ended())
+    def _beat(self, over: "asyncio.Future[None]") -> None:
+        try:
+            asyncio.run(self._beat_until_ended())
+        except Exception as fatal:  # noqa: BLE001 - around a loop: nobody else looks at a thread's end
+            self._post(over.set_exception, fatal)
+        else:
+            self._post(over.set_result, None)
+
+    def _post(self, tell: Callable[..., object], *arguments: object) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(tell, *arguments)
 
     async def _beat_until_ended(self) -> None:
         connection: asyncpg.Connection | None = None
@@ -124,23 +137,23 @@ class Heartbeat:
         address, arguments = driver_url(self._url)
         settings = {"application_name": "filaviva-heartbeat", "statement_timeout": "5000"}
         arguments.setdefault("server_settings", {}).update(settings)
-        return await asyncpg.connect(
-            address.replace("+asyncpg", ""), timeout=5, command_timeout=5, **arguments
-        )
+        patience = {"timeout": 5, "command_timeout": 5, **arguments}
+        return await asyncpg.connect(address.replace("+asyncpg", ""), **patience)
 
     async def _once(self, connection: asyncpg.Connection) -> None:
+        # A lease counts from when it was written, not from when the answer came.
+        asked = time.monotonic()
         jobs = self._live.to_renew()
         if jobs:
             ids, fences = [job for job, _ in jobs], [fence for _, fence in jobs]
             rows = await connection.fetch(_RENEW, ids, fences, self._lease)
             for job_id, fence, state in rows:
                 self._tell(job_id, fence, Ending.LOST if state is None else Ending.CANCELED)
-        self._last_success = time.monotonic()
+        self._last_success = asked
         await self._be_seen(connection)
 
     def _tell(self, job_id: UUID, fence: int, why: Ending) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._live.end, UUID(bytes=job_id.bytes), fence, why)
+        self._post(self._live.end, UUID(bytes=job_id.bytes), fence, why)
 
     async def _be_seen(self, connection: asyncpg.Connection) -> None:
         me = self._presence

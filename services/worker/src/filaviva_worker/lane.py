@@ -313,5 +313,6 @@ class Lane:
 
 
 def all_watermarks(lanes: Iterable[Lane]) -> dict[str, float]:
-    """Give how far the lanes have come, for the reconciler."""
-    return {mark: due for lane in lanes for mark, due in lane.watermarks.items()}
+    """Give how far the lanes have come, for the reconciler; called from the heartbeat's thread."""
+    copies = [dict(lane.watermarks) for lane in lanes]  # at once: the event loop writes to them
+    return {mark: due for each in copies for mark, due in each.items()}
