@@ -1,0 +1,79 @@
+"""The producer process: composition only."""
+
+import asyncio
+from importlib.metadata import version
+
+from filaviva import service
+from filaviva.broker.publisher import Publisher
+from filaviva.database import connect
+from filaviva.http import BodyLimits, HttpServer
+from filaviva.operations.keys import KeyRing
+from filaviva.operations.submit import Submitter
+from filaviva.registry import Registry
+from filaviva.relay import Relay
+from filaviva.service import LoopLag, serve
+from filaviva.settings import Settings
+from filaviva.telemetry.endpoint import Endpoint
+from filaviva.telemetry.metrics import Metrics
+from filaviva_producer.api import Api
+from filaviva_producer.meter import Meter
+from filaviva_producer.pressure import Pressure
+from filaviva_producer.readiness import Readiness
+from filaviva_producer.reading import Reading
+from filaviva_producer.submitting import Submitting
+from filaviva_producer.waiting import Watch
+
+HTTP_PORT = 8080
+METRICS_PORT = 9101
+
+
+async def produce(settings: Settings, stop: asyncio.Event) -> None:
+    """Accept and show jobs until stopped; what carries their wake-ups away ends after the rest."""
+    postgres, http, broker = settings.postgres, settings.http, settings.broker
+    metrics = Metrics()
+    engine = connect(
+        postgres.url.get_secret_value(), name="filaviva-producer", size=postgres.pool_size
+    )
+    publisher = Publisher(
+        broker.url.get_secret_value(), confirm_timeout=broker.confirm_timeout_seconds
+    )
+    relay, registry, watch = (
+        Relay(engine, publisher, listener=Meter(metrics)),
+        Registry(engine),
+        Watch(engine),
+    )
+    pressure = Pressure(engine, metrics, limit=settings.producer.max_pending)
+    ready = Readiness(engine, publisher)
+    submitter = Submitter(engine, relay.hand_over)
+    api = Api(
+        Submitting(submitter, registry, pressure, metrics, max_data_bytes=http.max_data_bytes),
+        Reading(engine, watch),
+        version=version("filaviva-producer"),
+        authenticator=KeyRing(engine),
+        ready=ready,
+        stopping=stop,
+        body_limits=BodyLimits(accepted=http.max_body_bytes),
+    )
+    server = HttpServer(api, host=http.host, port=http.port or HTTP_PORT)
+    port = settings.metrics.port or METRICS_PORT
+    endpoint = Endpoint(metrics.registry, ready, host=settings.metrics.host, port=port)
+    await registry.step()
+    after = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        lasting = (relay, publisher, pressure, endpoint, LoopLag(metrics))
+        group.create_task(serve(*lasting, stop=after))
+        try:
+            await serve(server, registry, watch, stop=stop)
+        finally:
+            after.set()
+    await publisher.close()
+    await engine.dispose()
+
+
+def main() -> None:
+    """Run the producer service."""
+    service.run("producer", produce)
+
+
+if __name__ == "__main__":
+    main()
