@@ -84,6 +84,7 @@ class Alert:
 
 def escape(text: str) -> str:
     """Take the meaning out of Slack's control characters: a foreign text must not mention all."""
+    text = text.replace("`", "'")
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -92,7 +93,7 @@ def failure_alert(failure: Failure, *, environment: str, console_url: str | None
     what = f"{failure.type or 'unknown type'} - {failure.error_code or failure.reason}"
     headline = f"{_state(failure)}: {what} ({environment})"
     why = _WHY.get(failure.reason, failure.reason)
-    code = failure.message.replace("`", "'")[:_CODE]
+    code = failure.message[:_CODE]
     blocks = [
         _header(headline),
         _section(f"*Why it is here:* {escape(failure.reason)}: {why}\n```{escape(code)}```"),
@@ -154,7 +155,7 @@ def _facts(failure: Failure) -> list[tuple[str, str]]:
 def _frames(failure: Failure) -> list[dict[str, Any]]:
     if not failure.frames:
         return []
-    lines = "\n".join(frame.replace("`", "'")[:200] for frame in failure.frames[-_TOP:])
+    lines = "\n".join(frame[:200] for frame in failure.frames[-_TOP:])
     return [_section(f"```{escape(lines)}```")]
 
 

@@ -31,7 +31,7 @@ SET open_at = clock_timestamp() + make_interval(secs => $2), failures = $3, erro
 WHERE name = $1
 """
 _WAITING = """
-SELECT waiting.id, waiting.group_id, waiting.episode, waiting.tries
+SELECT waiting.id, waiting.group_id, waiting.episode, waiting.error
 FROM filaviva.notifications AS waiting
 WHERE waiting.state = 'waiting' AND waiting.channel = $1
     AND waiting.next_try_at <= clock_timestamp()
@@ -87,7 +87,7 @@ class Taken:
 
     ids: Sequence[int]
     failures: Sequence[Failure]
-    tries: int
+    error: str | None  # why it was not taken the last time
     in_a_row: int  # how often the channel has failed since it last worked
 
     @property
@@ -115,7 +115,7 @@ async def take(connection: AsyncConnection, channel: str) -> Taken | None:
     await connection.exec_driver_sql(_TAKE, (ids, LEASE_SECONDS))
     await hold(connection, channel, LEASE_SECONDS, open_now.failures)
     failures = await _failures(connection, [(row.group_id, row.episode) for row in chosen])
-    return Taken(ids, failures, chosen[0].tries, open_now.failures)
+    return Taken(ids, failures, chosen[0].error, open_now.failures)
 
 
 async def hold(

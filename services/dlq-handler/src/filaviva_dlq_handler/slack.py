@@ -33,7 +33,7 @@ log = structlog.get_logger("filaviva")
 _TIMEOUT_SECONDS = 10.0
 _CAP_SECONDS = 300.0
 # Slack's "invalid_blocks" and the like: the message is at fault, so its words go without blocks.
-_TRIES_WITH_BLOCKS = 2
+_UNFIT = "Slack answered 400"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Slack:
         if self._url is None:
             return await self._drop(taken, alert)
         failpoints.passing("notify.before_send")
-        answer = await self._post(client, alert, with_blocks=taken.tries < _TRIES_WITH_BLOCKS)
+        answer = await self._post(client, alert, with_blocks=not _unfit(taken))
         failpoints.passing("notify.sent")
         return await self._settle(taken, alert, answer)
 
@@ -153,7 +153,7 @@ class Slack:
                 case Told():
                     await alert_rows.sent(connection, taken.ids, alert.plain)
                     await alert_rows.hold(connection, CHANNEL, self._target.pace_seconds, 0)
-                case Unfit(why) if taken.tries > _TRIES_WITH_BLOCKS:
+                case Unfit(why) if _unfit(taken):
                     await alert_rows.dropped(connection, taken.ids, alert.plain, why)
                     await alert_rows.hold(connection, CHANNEL, self._target.pace_seconds, 0, why)
                 case Unfit(why):
@@ -184,13 +184,17 @@ class Slack:
                 return 0
 
 
+def _unfit(taken: Taken) -> bool:
+    return taken.error is not None and taken.error.startswith(_UNFIT)
+
+
 def _answer(response: httpx2.Response) -> Answer:
     status, words = response.status_code, _words(response)
     if status == httpx2.codes.OK:
         # Slack's other interfaces say no with 200 and `"ok": false`.
         return Later(f"Slack said no: {words}") if '"ok":false' in words else Told()
     if status == httpx2.codes.BAD_REQUEST:
-        return Unfit(f"Slack answered 400: {words}")
+        return Unfit(f"{_UNFIT}: {words}")
     headers: Mapping[str, str] = response.headers
     asked = retry_after(headers, now=datetime.now(UTC))
     return Later(f"Slack answered {status}: {words}", asked)
