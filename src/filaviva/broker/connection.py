@@ -126,9 +126,12 @@ def client_errors() -> Iterator[None]:
 
 
 class Backoff:
-    """Jittered pauses between tries: replicas must not come back in step."""
+    """Jittered pauses between tries: replicas must not come back in step.
 
-    def __init__(self, *, first: float = 0.5, most: float = 30.0) -> None:
+    The longest is short, because it is what work waits for once the broker is back.
+    """
+
+    def __init__(self, *, first: float = 0.5, most: float = 5.0) -> None:
         self._first = first
         self._most = most
         self._limit = first
