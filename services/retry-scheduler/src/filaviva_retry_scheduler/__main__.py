@@ -36,7 +36,6 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     relay, notifier = Relay(engine, publisher), Notifier(engine)
     announcer = Announcer(relay.hand_over, listener=Meter(metrics), changed=notifier.changed)
 
-
     def settle(delivery: Delivery) -> None:
         consumer.settle(delivery)
 

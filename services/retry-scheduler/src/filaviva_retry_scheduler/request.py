@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
-from filaviva.broker.consumer import Delivery
 from pydantic import ValidationError
 
+from filaviva.broker.consumer import Delivery
 from filaviva_contracts.envelope import Envelope, Undecodable
 from filaviva_contracts.wire import AttemptFailed
 

@@ -44,14 +44,15 @@ class Sweeper:
         lease_seconds: float,
         presence: Presence | None = None,
         batch: int = 500,
-        pause: float = 1.0,
+        longest_pause: float = 1.0,
     ) -> None:
         self._engine = engine
         self._announcer = announcer
         self._presence = presence or Presence(lease_seconds=lease_seconds)
         self._alive_seconds = 2 * lease_seconds
         self._batch = batch
-        self._pause = pause
+        # Well below a heartbeat: the presence would take a longer pause for a gap.
+        self._pause = min(longest_pause, lease_seconds / 10)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Sweep until stopped."""
