@@ -6,6 +6,9 @@ from typing import Any
 
 from filaviva.dev.atomic import write_json
 
+# The services that have an API of their own, and its name in dev.json.
+WITH_API = {"producer": "api", "dlq-handler": "dlq", "console": "console"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -25,9 +28,7 @@ class Facts:
 
     def _named(self) -> dict[str, Any]:
         return {
-            "api": self.http.get("producer"),
-            "dlq": self.http.get("dlq-handler"),
-            "console": self.http.get("console"),
+            **{name: self.http.get(service) for service, name in WITH_API.items()},
             "metrics": self.metrics,
             "broker": self.broker,
             "brokerManagement": self.broker_management,

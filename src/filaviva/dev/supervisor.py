@@ -18,7 +18,7 @@ from typing import TypeAlias, assert_never
 
 from filaviva.dev import changes, keyring
 from filaviva.dev.child import Child, recover
-from filaviva.dev.facts import Facts
+from filaviva.dev.facts import WITH_API, Facts
 from filaviva.dev.identity import Identity
 from filaviva.dev.member import Member
 from filaviva.dev.options import Options, Programs
@@ -188,13 +188,14 @@ class Supervisor:
             postgres=self.servers.postgres_url,
             api_key=self._api_key,
             pids={name: numbers for name, numbers in pids.items() if numbers},
-            http={member.service: member.http for member in self.members},
+            http={m.service: m.http for m in self.members if m.service in WITH_API},
             metrics=metrics,
         ).write(dev_json(self.options.state))
 
     def _announce(self) -> None:
         for member in self.members:
-            self.say(f"{member.child.name:<16} {member.http}   metrics {member.metrics}")
+            api = member.http if member.service in WITH_API else ""
+            self.say(f"{member.child.name:<16} {api:<24} metrics {member.metrics}")
         self.say(f"everything else: {dev_json(self.options.state)}")
 
     def _bring_down(self) -> None:
