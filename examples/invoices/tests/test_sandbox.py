@@ -142,6 +142,20 @@ async def test_an_answer_that_nobody_waits_for_is_charged_all_the_same(sandbox):
     assert sandbox.calls()[0]["outputTokens"] > 0
 
 
+async def test_held_answers_come_once_released(sandbox, reader):
+    sandbox.plan("nfe-1", "held")
+    call = asyncio.create_task(reader.ask(text_of("nfe-1"), ORIGIN))
+    async with asyncio.timeout(20):
+        while sandbox.http.get("/held").json() != {"documents": ["nfe-1"]}:
+            await asyncio.sleep(0.02)
+    assert sandbox.calls() == []
+
+    sandbox.http.post("/release")
+
+    assert invoice_in(await call).number == "1"
+    assert sandbox.http.get("/held").json() == {"documents": []}
+
+
 async def test_forgotten_faults_do_not_happen(sandbox, reader):
     sandbox.plan("nfe-1", "500")
 

@@ -125,3 +125,11 @@ class Provider:
     async def calls(self) -> list[Json]:
         """Return every call that reached the sandbox."""
         return list((await self._http.get("/ledger")).json()["calls"])
+
+    async def held(self) -> set[str]:
+        """Return the documents whose answers are held back."""
+        return set((await self._http.get("/held")).json()["documents"])
+
+    async def release(self) -> None:
+        """Let the held answers go."""
+        (await self._http.post("/release")).raise_for_status()

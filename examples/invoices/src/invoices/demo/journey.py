@@ -45,17 +45,19 @@ class Journey:
 
     async def _plan_faults(self) -> None:
         self.screen.chapter("The provider (a sandbox) will fail on purpose")
-        for case in (*STORMY, MISREAD):
+        for case in TEN:
             await self.provider.plan(case.document, case.faults)
+        for case in (*STORMY, MISREAD):
             self.screen.say(f"{case.document}: {', then '.join(case.faults)}")
 
     async def _kill_a_worker(self) -> Killing:
         """Kill a worker whose jobs have been read and paid for, but not yet stored."""
         self.screen.chapter("Four documents, and a worker killed between paying and storing")
         await self._until("both workers to report", self._both_workers)
-        # A statement waits two seconds for a lock, so the table is held for less.
+        ids = await self._submit(CALM)
+        await self._until("four model calls at once", lambda: self._all_held(set(ids)))
         async with self.truth.holding_the_table():
-            ids = await self._submit(CALM)
+            await self.provider.release()
             doomed = await self._until("a worker to be about to store", lambda: self._doomed(ids))
             os.kill(doomed[0].pid, signal.SIGKILL)
         names = {job_id: name for name, job_id in ids.items()}
@@ -67,6 +69,9 @@ class Journey:
 
     async def _both_workers(self) -> bool:
         return await self.truth.workers() == 2  # noqa: PLR2004 - as many as the stack has
+
+    async def _all_held(self, documents: set[str]) -> bool:
+        return await self.provider.held() == documents
 
     async def _doomed(self, ids: dict[str, str]) -> list[Running] | None:
         """Return the jobs of a worker that has nothing left to do but to store them."""

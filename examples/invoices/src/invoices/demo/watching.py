@@ -49,6 +49,8 @@ def describe(job: Json) -> str | None:
             return f"succeeded in attempt {job['attempt']}, USD {job['costUsd']}"
         case "failed":
             return f"dead: {_cause(job)}"
+        case "queued" if job["error"] and job["error"].get("class") == "lost":
+            return f"attempt {job['attempt']} was lost with its worker; again in {_pause(job)}"
         case "queued" if job["error"]:
             return f"attempt {job['attempt']} failed ({_cause(job)}); again in {_pause(job)}"
         case "running" if job["attempt"] > 1:

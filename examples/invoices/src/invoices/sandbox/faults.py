@@ -11,10 +11,11 @@ from typing import Literal, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer, after a while if asked to, right or wrong; every one of these is charged."""
+    """Answer right or wrong, after a while or once released; every one of these is charged."""
 
     form: Literal["right", "bad_output", "bad_total"] = "right"
     after: float = 0.0
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,13 @@ class Hang:
 
 Fault: TypeAlias = Answer | Refuse | Hang
 
-FORMS = "ok, bad_output, bad_total, slow:S, hang:S, 429:S, 429-date:S, or a status 400 to 599"
+_PLAIN = {
+    "ok": Answer(),
+    "held": Answer(held=True),
+    "bad_output": Answer(form="bad_output"),
+    "bad_total": Answer(form="bad_total"),
+}
+FORMS = "ok, held, bad_output, bad_total, slow:S, hang:S, 429:S, 429-date:S, or a status 400 to 599"
 
 
 def fault(text: str) -> Fault:
@@ -46,14 +53,8 @@ def fault(text: str) -> Fault:
         raise ValueError(f"found the fault {text!r}, expected one of: {FORMS}") from wrong
 
 
-def _fault(word: str, number: str) -> Fault:  # noqa: PLR0911 - one return for each word
+def _fault(word: str, number: str) -> Fault:
     match word:
-        case "ok":
-            return Answer()
-        case "bad_output":
-            return Answer(form="bad_output")
-        case "bad_total":
-            return Answer(form="bad_total")
         case "slow":
             return Answer(after=_seconds(number))
         case "hang":
@@ -62,7 +63,7 @@ def _fault(word: str, number: str) -> Fault:  # noqa: PLR0911 - one return for e
             return Refuse(429, _date_after(_seconds(number)))
         case "429" if number:
             return Refuse(429, f"{_seconds(number):g}")
-    return Refuse(_status(word))
+    return _PLAIN.get(word) or Refuse(_status(word))
 
 
 def _seconds(number: str) -> float:

@@ -26,6 +26,7 @@ POST   /v1/chat/completions   the answer for the document in the last message
 GET    /ledger                every call: caller, tokens, price, whether its key had paid before
 POST   /faults                {"document": NAME, "faults": ["429:2", "500", "hang:30", ...]}
 GET    /faults                what is still planned      DELETE /faults   forget it
+GET    /held                  the calls that wait to be released   POST /release   answer them
 GET    /healthz               alive
 """
 
@@ -45,6 +46,8 @@ class Sandbox:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.plan = FaultPlan()
+        self.held: list[str] = []
+        self._released = asyncio.Event()
         self._names = names()
 
     async def complete(
@@ -55,9 +58,11 @@ class Sandbox:
         behaviour = self.plan.take(document)
         log.info("sandbox call: document %s, job %s, %s", document, caller.job_id, behaviour)
         match fault(behaviour):
-            case Answer(form, after):
+            case Answer(form, after, held):
                 # A provider generates, and charges for, what its client no longer waits for.
                 await asyncio.sleep(after)
+                if held:
+                    await self._hold(document)
                 said = reply(chat, form)
                 tokens = {"input_tokens": said.input_tokens, "output_tokens": said.output_tokens}
                 call = self._enter(chat, caller, document, behaviour, **tokens)
@@ -69,6 +74,17 @@ class Sandbox:
                 self._enter(chat, caller, document, behaviour)
                 await _gone(request, seconds)
                 return _refusal(504, None)
+
+    def release(self) -> list[str]:
+        """Let every held call be answered; return for which documents."""
+        self._released.set()
+        self._released = asyncio.Event()
+        held, self.held = self.held, []
+        return held
+
+    async def _hold(self, document: str | None) -> None:
+        self.held.append(document or "unknown")
+        await self._released.wait()
 
     def _enter(
         self, chat: ChatRequest, caller: Caller, document: str | None, behaviour: str, **tokens: int
@@ -89,6 +105,7 @@ def create_app(sandbox: Sandbox, *, lifespan: Lifespan[FastAPI] | None = None) -
     app.include_router(_samples())
     app.include_router(_provider(sandbox))
     app.include_router(_books(sandbox))
+    app.include_router(_gate(sandbox))
     return app
 
 
@@ -170,6 +187,20 @@ def _books(sandbox: Sandbox) -> APIRouter:
     @router.delete("/faults", status_code=204)
     async def forget() -> None:
         sandbox.plan.clear()
+
+    return router
+
+
+def _gate(sandbox: Sandbox) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/held")
+    async def held() -> dict[str, list[str]]:
+        return {"documents": sandbox.held}
+
+    @router.post("/release")
+    async def release() -> dict[str, list[str]]:
+        return {"documents": sandbox.release()}
 
     return router
 
