@@ -122,7 +122,7 @@ async def test_a_message_that_slack_does_not_take_goes_without_blocks_and_blocks
 ) -> None:
     await fails(morgue, "a")
     await fails(morgue, "b")
-    slack.answers.extend([(400, {}), (400, {}), (400, {})])
+    slack.answers.extend([(400, {}), (400, {})])
     sender = slack_of(morgue, slack.url)
 
     async def settled() -> bool:
