@@ -72,6 +72,14 @@ SELECT id, 'state', '{"status": "canceled"}' FROM mine
 RETURNING job_id
 """
 
+# The fence tells our attempts from everybody else's; `lost` is what others say of them.
+_CLOSED = """
+SELECT attempts.job_id FROM filaviva.attempts
+JOIN unnest($1::uuid[], $2::bigint[]) AS x(id, fence)
+    ON attempts.job_id = x.id AND attempts.fence = x.fence
+WHERE attempts.outcome IN ('retry', 'failed', 'canceled', 'released')
+"""
+
 
 async def release(
     connection: AsyncConnection, jobs: Iterable[tuple[UUID, int]], topology: Topology
@@ -87,6 +95,12 @@ async def record_canceled(
 ) -> set[UUID]:
     """End as `canceled` what was asked to stop and has stopped; return their ids."""
     rows = await fetch(connection, _CANCEL, _columns(jobs))
+    return {row[0] for row in rows}
+
+
+async def closed(connection: AsyncConnection, jobs: Iterable[tuple[UUID, int]]) -> set[UUID]:
+    """Tell whose attempts have an outcome from us already, given as (job id, fence)."""
+    rows = await fetch(connection, _CLOSED, _columns(jobs))
     return {row[0] for row in rows}
 
 

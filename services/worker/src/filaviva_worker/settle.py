@@ -12,7 +12,6 @@ from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva import failpoints
@@ -29,7 +28,7 @@ from filaviva_worker.complete import Completion, complete
 from filaviva_worker.facts import Settled
 from filaviva_worker.failure import FailedAttempt, fail
 from filaviva_worker.live import Ending, Live
-from filaviva_worker.release import record_canceled, release
+from filaviva_worker.release import closed, record_canceled, release
 
 log = structlog.get_logger("filaviva")
 
@@ -64,6 +63,7 @@ class Settling:
         self._listener = listener
         self._ended: list[Ended] = []
         self._some = asyncio.Event()
+        self._held: dict[UUID, asyncio.Task[None]] = {}
 
     def add(self, ended: Ended) -> None:
         """Take over an ended attempt; it will be recorded, however long that takes."""
@@ -78,6 +78,7 @@ class Settling:
                 await _first(self._some, stop)
             else:
                 await self.step()
+        await asyncio.gather(*self._held.values())
 
     async def step(self) -> int:
         """Record one batch; return how many attempts it settled."""
@@ -90,21 +91,40 @@ class Settling:
         )
         counted |= await self._canceled([e for e in batch if isinstance(e.outcome, Canceled)])
         counted |= await self._released([e for e in batch if e.outcome is Ending.SHUTDOWN])
+        counted |= await self._closed_before([e for e in batch if e.job.id not in counted])
         failpoints.passing("complete.committed")
-        self._listener([Settled(e.job, e.outcome, e.seconds, e.job.id in counted) for e in batch])
+        self._tell([each for each in batch if each.job.id not in self._held], counted)
         return len(batch)
+
+    def _tell(self, ended: Sequence[Ended], counted: set[UUID]) -> None:
+        self._listener([Settled(e.job, e.outcome, e.seconds, e.job.id in counted) for e in ended])
 
     async def _completed(self, ended: Sequence[Ended]) -> set[UUID]:
         if not ended:
             return set()
-        alone = len(ended) == 1
+        if len(ended) == 1:
+            return await self._alone(ended[0])
         try:
-            return await self._until_answered(lambda: self._complete(ended), patient=alone)
-        except SQLAlchemyError as refused:
-            if not alone:
-                return await self._one_by_one(ended)
-            ended[0].outcome = classify(refused.__cause__ or refused, ended[0].handler.policy)
+            return await self._until_answered(lambda: self._complete(ended), patient=False)
+        except Exception:  # noqa: BLE001 - the border to users' statements and types
+            return await self._one_by_one(ended)
+
+    async def _alone(self, each: Ended, *, patient: bool = False) -> set[UUID]:
+        try:
+            return await self._until_answered(lambda: self._complete([each]), patient=patient)
+        except Exception as refused:  # noqa: BLE001 - the border to users' statements and types
+            if locked(refused):
+                self._held[each.job.id] = asyncio.create_task(self._insist(each))
+            else:
+                each.outcome = classify(refused.__cause__ or refused, each.handler.policy)
             return set()
+
+    async def _insist(self, each: Ended) -> None:
+        """Somebody holds its row for long: record it beside the others, who need not wait."""
+        counted = await self._alone(each, patient=True)
+        counted |= await self._failed([each])
+        del self._held[each.job.id]
+        self._tell([each], counted)
 
     async def _one_by_one(self, ended: Sequence[Ended]) -> set[UUID]:
         """A statement of one of them fails: find it, so that its neighbours complete."""
@@ -157,6 +177,13 @@ class Settling:
         self._relay.hand_over(rows)
         return _jobs(rows)
 
+    async def _closed_before(self, void: Sequence[Ended]) -> set[UUID]:
+        """Perhaps only the answer to our commit was lost: find the attempts that we have closed."""
+        jobs = [(each.job.id, each.job.fence) for each in void if _closes(each.outcome)]
+        if not jobs:
+            return set()
+        return await self._until_answered(lambda: transact(self._engine, lambda c: closed(c, jobs)))
+
     async def _until_answered(self, work: Callable[[], Awaitable[T]], *, patient: bool = True) -> T:
         """Try again while the database is away (or, if `patient`, while a row is held)."""
         backoff = Backoff(first=0.2, most=5)
@@ -168,6 +195,10 @@ class Settling:
                     raise
                 log.warning("outcomes wait for the database", why=str(error)[:200])
                 await asyncio.sleep(backoff.next())
+
+
+def _closes(outcome: Outcome | Ending) -> bool:
+    return isinstance(outcome, Retry | Dead | Canceled) or outcome is Ending.SHUTDOWN
 
 
 def _jobs(rows: Sequence[OutboxRow]) -> set[UUID]:
