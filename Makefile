@@ -45,7 +45,7 @@ servers: setup ## install what the tests' servers need: RabbitMQ of the machine,
 	@$(BIN)/python -m filaviva.dev.prepare
 
 bench: setup ## measure, with raw loops as the yardstick
-	@$(BIN)/pytest -m bench -s tests/benchmarks
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks
 
 pins: setup ## compile requirements/all.txt anew (needs uv)
 	@deploy/local/pins.sh
