@@ -110,3 +110,15 @@ async def test_a_claim_whose_answer_was_lost_is_found_again_by_its_id(jobs: Jobs
         return set(found)
 
     assert await transact(jobs.engine, work) == {mine}
+
+
+async def test_of_jobs_whose_workers_died_only_one_is_claimed_at_a_time(jobs: Jobs) -> None:
+    suspects = [await jobs.queued(losses=2) for _ in range(3)]
+    innocent = [await jobs.queued(losses=n) for n in (0, 1)]
+
+    claims = await claimed(jobs.engine, [wake(job) for job in [*suspects, *innocent]])
+
+    assert len(claims.claimed.keys() & suspects) == 1
+    assert claims.claimed.keys() >= set(innocent)
+    assert set(claims.others.values()) == {Verdict.SUSPECT}
+    assert len(claims.others) == 2

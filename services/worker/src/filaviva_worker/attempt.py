@@ -8,6 +8,7 @@ May happen twice: yes, by another worker, when this one's lease ended; only one 
 import asyncio
 import math
 import time
+from collections.abc import Callable
 
 from filaviva import failpoints
 from filaviva.app import App
@@ -57,22 +58,29 @@ class Attempts:
         except InvalidInput as invalid:
             return Dead(Failure("invalid_input", "InvalidInput", str(invalid)))
         try:
-            async with asyncio.timeout(_seconds(job, handler)):
-                return await self._call(handler, message, job, context)
+            async with asyncio.timeout(None) as limit:
+                return await self._call(handler, message, job, context, limit)
         except asyncio.CancelledError:
             return _ended(live) or _canceled_from_inside(handler, context)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the border to code that is not ours
             return _ended(live) or classify(error, handler.policy, step=context.failed_step)
 
     async def _call(
-        self, handler: Handler, message: Contract, job: Claimed, context: LiveContext
+        self,
+        handler: Handler,
+        message: Contract,
+        job: Claimed,
+        context: LiveContext,
+        limit: asyncio.Timeout,
     ) -> Outcome:
+        seconds = _seconds(job, handler)
+        if not handler.is_async and handler.policy.timeout is not None:
+            return await self._in_process(job, context, lambda: _limit(limit, seconds))
+        _limit(limit, seconds)
         if handler.is_async:
             value = await handler.function(message, context)
-        elif handler.policy.timeout is None:
-            value = await run_in_thread(handler.function, message, self._blocking(job, context))
         else:
-            return await self._in_process(job, context)
+            value = await run_in_thread(handler.function, message, self._blocking(job, context))
         result = handler.encode_result(value, limit=self._tools.max_result_bytes)
         return Done(result, tuple(context.effects))
 
@@ -80,7 +88,9 @@ class Attempts:
         call = calls_to(Remote(context), asyncio.get_running_loop())
         return BlockingContext(_facts(job), call, max_result_bytes=self._tools.max_result_bytes)
 
-    async def _in_process(self, job: Claimed, context: LiveContext) -> Outcome:
+    async def _in_process(
+        self, job: Claimed, context: LiveContext, begun: Callable[[], None]
+    ) -> Outcome:
         assignment = Assignment(
             app_path=self._app_path,
             type=job.type,
@@ -89,7 +99,7 @@ class Attempts:
             facts=_facts(job),
             max_result_bytes=self._tools.max_result_bytes,
         )
-        outcome = await run_in_process(assignment, Remote(context))
+        outcome = await run_in_process(assignment, Remote(context), begun)
         if isinstance(outcome, Done):
             return Done(outcome.result, tuple(context.effects))
         return outcome
@@ -101,6 +111,11 @@ def _seconds(job: Claimed, handler: Handler) -> float | None:
         return allowed
     left = max(0.0, job.seconds_left)
     return left if allowed is None else min(allowed, left)
+
+
+def _limit(limit: asyncio.Timeout, seconds: float | None) -> None:
+    if seconds is not None:
+        limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 def _facts(job: Claimed) -> Facts:

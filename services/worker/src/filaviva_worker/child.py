@@ -56,6 +56,7 @@ def _outcome(pipe: Connection, assignment: Assignment) -> Outcome:
         message = handler.parse(assignment.payload)
     except InvalidInput as invalid:
         return Dead(Failure("invalid_input", "InvalidInput", str(invalid)))
+    pipe.send(("begun", None))
     try:
         value = handler.function(message, context)
         return Done(handler.encode_result(value, limit=assignment.max_result_bytes))

@@ -16,6 +16,9 @@ from filaviva.database.fetch import fetch
 from filaviva_worker.wakeup import WakeUp
 
 CONSUMER = "worker"
+# A job whose worker died so often may be what kills them: such jobs run one at a time, so that a
+# poisonous one takes no innocent suspect with it. One loss is no suspicion: machines do stop.
+SUSPICIOUS = 2
 
 # The inbox comes first (everybody locks inbox, then jobs): counting `seen` inside `locked` makes
 # the planner finish it before the first job is locked.
@@ -28,14 +31,17 @@ seen AS (
     ON CONFLICT (consumer, message_id) DO UPDATE SET duplicates = i.duplicates + 1
     RETURNING i.message_id, i.duplicates),
 locked AS MATERIALIZED (
-    SELECT id, state, epoch, not_before, deadline, parked_reason FROM filaviva.jobs
+    SELECT id, state, epoch, losses, not_before, deadline, parked_reason FROM filaviva.jobs
     WHERE id = ANY($1::uuid[]) AND (SELECT count(*) FROM seen) >= 0
     ORDER BY id FOR NO KEY UPDATE),
-mine AS MATERIALIZED (
-    SELECT locked.id FROM locked JOIN wanted USING (id)
+due AS MATERIALIZED (
+    SELECT locked.id, locked.losses FROM locked JOIN wanted USING (id)
     WHERE locked.state = 'queued' AND locked.epoch = wanted.epoch AND locked.parked_reason IS NULL
       AND (locked.not_before IS NULL OR locked.not_before <= clock_timestamp())
       AND (locked.deadline IS NULL OR locked.deadline > clock_timestamp())),
+mine AS MATERIALIZED (
+    SELECT id FROM due WHERE losses < $8
+    UNION ALL (SELECT id FROM due WHERE losses >= $8 AND $9 ORDER BY id LIMIT 1)),
 claimed AS (
     UPDATE filaviva.jobs SET
         state = 'running', attempt = attempt + 1, fence = fence + 1,
@@ -55,16 +61,17 @@ SELECT CASE
         WHEN locked.state = 'queued' AND locked.epoch = wanted.epoch
              AND locked.parked_reason IS NULL AND locked.not_before > clock_timestamp()
             THEN 'early'
+        WHEN due.id IS NOT NULL THEN 'suspect'
         WHEN seen.duplicates > 0 THEN 'duplicate'
         ELSE 'stale'
     END, wanted.id, claimed.*
 FROM wanted JOIN seen USING (message_id)
-LEFT JOIN locked USING (id) LEFT JOIN claimed USING (id)
+LEFT JOIN locked USING (id) LEFT JOIN due USING (id) LEFT JOIN claimed USING (id)
 """
 
 _COLUMNS = """jobs.id, jobs.type, jobs.version, jobs.tenant, jobs.subject, jobs.correlation_id,
         jobs.traceparent, jobs.payload::text, jobs.revision, jobs.attempt, jobs.fence,
-        jobs.priority,
+        jobs.priority, jobs.losses,
         extract(epoch FROM greatest(jobs.queued_at, jobs.not_before))::float8,
         extract(epoch FROM clock_timestamp() - greatest(jobs.queued_at, jobs.not_before))::float8,
         (jobs.not_before IS NOT NULL),
@@ -84,6 +91,7 @@ class Verdict(StrEnum):
 
     CLAIMED = "claimed"
     EARLY = "early"
+    SUSPECT = "suspect"
     DUPLICATE = "duplicate"
     STALE = "stale"
 
@@ -104,6 +112,7 @@ class Claimed:
     attempt: int
     fence: int
     priority: int
+    losses: int
     due_at: float  # seconds since 1970, database clock
     waited: float  # seconds from due to claimed
     paused: bool
@@ -119,15 +128,16 @@ class Claims:
     others: dict[UUID, Verdict]
 
 
-async def claim(
+async def claim(  # noqa: PLR0913 - the parameters of one statement
     connection: AsyncConnection,
     wanted: Sequence[WakeUp],
     *,
     worker: str,
     claim_id: UUID,
     lease_seconds: float,
+    suspect_too: bool = True,
 ) -> Claims:
-    """Claim what is due among `wanted` (at most one wake-up per job)."""
+    """Claim what is due among `wanted` (at most one wake-up per job), and at most one suspect."""
     ordered = sorted(wanted, key=_by_message)
     arguments = (
         [wake.job_id for wake in ordered],
@@ -137,6 +147,8 @@ async def claim(
         worker,
         claim_id,
         lease_seconds,
+        SUSPICIOUS,
+        suspect_too,
     )
     rows = await fetch(connection, _CLAIM_SQL, arguments)
     taken: dict[UUID, Claimed] = {}

@@ -24,7 +24,7 @@ class _Form:
         self.text = str(compiled)
         self.names = compiled.positiontup or []
         # No public way leads to the values of a statement's form.
-        self.processors: Mapping[str, Any] = compiled._bind_processors  # type: ignore[assignment]  # noqa: SLF001
+        self.processors: Mapping[str, Any] = compiled._bind_processors  # noqa: SLF001
 
     def values(self, key: Any) -> tuple[Any, ...]:
         """Read the values of one statement of this form."""

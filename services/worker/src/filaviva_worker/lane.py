@@ -11,17 +11,25 @@ from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 import structlog
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import failpoints, wakeups
 from filaviva.broker.connection import Backoff
 from filaviva.broker.consumer import Consumer, Delivery
 from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
 from filaviva.handler import Handler
+from filaviva.outbox import OutboxRow
 from filaviva.relay import Relay
 from filaviva.service import wait
 from filaviva_worker.attempt import Attempts
-from filaviva_worker.claim import Claimed, Claims, Verdict, claim, claimed_before
+from filaviva_worker.claim import (
+    SUSPICIOUS,
+    Claimed,
+    Claims,
+    Verdict,
+    claim,
+    claimed_before,
+)
 from filaviva_worker.facts import Facts, NotRun, Settled
 from filaviva_worker.live import Ending, LiveJobs
 from filaviva_worker.settle import Ended, Settling
@@ -33,6 +41,20 @@ log = structlog.get_logger("filaviva")
 BATCH = 100
 # A delivery that finds no slot for so long goes back to the queue's end, for an idle worker.
 PATIENCE = 2.0
+
+
+# For how long a suspect steps back while another one runs; in seconds, then jittered.
+SUSPECT_PAUSE = 1.0
+
+_POSTPONE = """
+WITH wanted AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS x(id, epoch)),
+locked AS MATERIALIZED (
+    SELECT id, state, epoch FROM filaviva.jobs
+    WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE)
+UPDATE filaviva.jobs
+SET not_before = clock_timestamp() + make_interval(secs => $3 * (1 + random()))
+FROM locked JOIN wanted USING (id, epoch) WHERE jobs.id = locked.id AND locked.state = 'queued'
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +117,7 @@ class Lane:
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
         self._detached: set[UUID] = set()
         self._prefetch = limits.slots
+        self._suspect: UUID | None = None
         self._some = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -158,20 +181,21 @@ class Lane:
         failpoints.passing("claim.committed")
         if claims is None:
             return
-        early: list[Waiting] = []
+        later: dict[Verdict, list[Waiting]] = {Verdict.EARLY: [], Verdict.SUSPECT: []}
         for each in batch:
-            self._wanted.discard(each.wake.job_id)
             job = claims.claimed.get(each.wake.job_id)
+            verdict = claims.others.get(each.wake.job_id, Verdict.STALE)
             if job is not None:
                 self._start(job, each.delivery)
-            elif claims.others.get(each.wake.job_id) is Verdict.EARLY:
-                early.append(each)
+            elif verdict in later:
+                later[verdict].append(each)
+                continue
             else:
-                verdict = claims.others.get(each.wake.job_id, Verdict.STALE)
                 self._facts.not_run(NotRun(verdict.value))
                 self._consumer.settle(each.delivery)
-        if early:
-            await self._reissue(early)
+            self._wanted.discard(each.wake.job_id)
+        await self._reissue(later[Verdict.EARLY])
+        await self._reissue(later[Verdict.SUSPECT], pause=SUSPECT_PAUSE)
 
     async def _claimed(self, wanted: Sequence[WakeUp], stop: asyncio.Event) -> Claims | None:
         """Claim, again while the database is away; None when stopped meanwhile."""
@@ -205,6 +229,7 @@ class Lane:
                 worker=self._worker,
                 claim_id=claim_id,
                 lease_seconds=self._limits.lease_seconds,
+                suspect_too=self._suspect is None,
             )
         return Claims({**before, **claims.claimed}, claims.others)
 
@@ -217,6 +242,8 @@ class Lane:
         self._free -= 1
         self._idle.clear()
         self._held[job.id] = Held(delivery, time.monotonic())
+        if job.losses >= SUSPICIOUS:
+            self._suspect = job.id
         mark = f"{self.queue}/{job.priority}"
         self.watermarks[mark] = max(job.due_at, self.watermarks.get(mark, 0.0))
         self._facts.claimed(job)
@@ -242,6 +269,8 @@ class Lane:
             if held is not None:
                 self._consumer.settle(held.delivery)
             self._detached.discard(job_id)
+            if job_id == self._suspect:
+                self._suspect = None
         failpoints.passing("ack.sent")
         self._some.set()
         if not self._tasks:
@@ -261,13 +290,15 @@ class Lane:
             self._waiting = deque(each for each in self._waiting if each.since >= limit)
             await self._reissue(tired)
 
-    async def _reissue(self, waiting: Sequence[Waiting]) -> None:
+    async def _reissue(self, waiting: Sequence[Waiting], *, pause: float = 0) -> None:
         """Send these wake-ups again under the same epoch, then let the deliveries go."""
+        if not waiting:
+            return
         jobs = [(each.wake.job_id, each.wake.epoch) for each in waiting]
         backoff = Backoff(first=0.1, most=5)
         while True:
             try:
-                rows = await transact(self._engine, lambda c: wakeups.reissue(c, jobs))
+                rows = await transact(self._engine, lambda c: self._again(c, jobs, pause))
                 break
             except DATABASE_ERRORS as error:
                 log.warning("wake-ups wait for the database", why=str(error)[:200])
@@ -277,6 +308,14 @@ class Lane:
         for each in waiting:
             self._wanted.discard(each.wake.job_id)
             self._consumer.settle(each.delivery)
+
+    async def _again(
+        self, connection: AsyncConnection, jobs: Sequence[tuple[UUID, int]], pause: float
+    ) -> list[OutboxRow]:
+        if pause:
+            ids, epochs = zip(*sorted(jobs), strict=True)
+            await connection.exec_driver_sql(_POSTPONE, (list(ids), list(epochs), pause))
+        return await wakeups.reissue(connection, jobs)
 
     async def _detach(self) -> None:
         """Let long jobs live on by their lease alone: the broker must not end our consumer."""

@@ -9,6 +9,7 @@ import multiprocessing
 import signal
 import threading
 from collections.abc import Callable
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -24,12 +25,18 @@ _context = multiprocessing.get_context("forkserver")
 
 
 def preload(app_path: str) -> None:
-    """Load the app once, in the server from which the children are forked."""
+    """Load the app once, now, in the server from which the children are forked."""
     _context.set_forkserver_preload([child.__name__, app_path.partition(":")[0]])
+    forkserver.ensure_running()
 
 
-async def run_in_process(assignment: Assignment, remote: Remote) -> Outcome:
-    """Return the outcome that the child reports; a cancel ends the child first."""
+async def run_in_process(
+    assignment: Assignment, remote: Remote, begun: Callable[[], None]
+) -> Outcome:
+    """Return the outcome that the child reports; a cancel ends the child first.
+
+    `begun` is called once the child is about to run the handler: its time counts from then.
+    """
     loop = asyncio.get_running_loop()
     ours, theirs = _context.Pipe()
     process = _context.Process(target=child.main, args=(theirs, assignment), daemon=True)
@@ -37,7 +44,7 @@ async def run_in_process(assignment: Assignment, remote: Remote) -> Outcome:
     theirs.close()
     ended: asyncio.Future[Outcome | None] = loop.create_future()
     answer = calls_to(remote, loop)
-    threading.Thread(target=_serve, args=(ours, answer, loop, ended), daemon=True).start()
+    threading.Thread(target=_serve, args=(ours, answer, loop, ended, begun), daemon=True).start()
     try:
         outcome = await asyncio.shield(ended)
     except asyncio.CancelledError:
@@ -54,6 +61,7 @@ def _serve(
     answer: Callable[..., Any],
     loop: asyncio.AbstractEventLoop,
     ended: asyncio.Future[Outcome | None],
+    begun: Callable[[], None],
 ) -> None:
     """Answer the child's calls until it reports its outcome or is gone."""
     outcome: Outcome | None = None
@@ -62,6 +70,8 @@ def _serve(
             kind, content = pipe.recv()
             if kind == "outcome":
                 outcome = content
+            elif kind == "begun":
+                loop.call_soon_threadsafe(begun)
             else:
                 pipe.send(_answered(answer, kind, content))
     except (EOFError, OSError):
