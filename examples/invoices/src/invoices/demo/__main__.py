@@ -17,7 +17,16 @@ from invoices.demo.facts import Fact, check
 from invoices.demo.journey import Journey
 from invoices.demo.plan import TEN
 from invoices.demo.screen import Screen
-from invoices.demo.stack import DemoFailed, Stack, alive, fresh, only_one, sandbox, stack
+from invoices.demo.stack import (
+    DemoFailed,
+    Stack,
+    alive,
+    belonging_to,
+    fresh,
+    only_one,
+    sandbox,
+    stack,
+)
 from invoices.demo.truth import connected
 from invoices.demo.watching import Watch
 
@@ -44,7 +53,7 @@ async def _run(folder: Path, screen: Screen) -> int:
     _stop_on_sigterm()
     await fresh(folder)
     facts, pids = await _demonstrate(folder, screen)
-    left = [pid for pid in pids if alive(pid)]
+    left = sorted({pid for pid in pids if alive(pid)} | belonging_to(folder))
     facts.append(
         Fact(
             "everything that was started has been stopped",
@@ -79,7 +88,7 @@ async def _journey(
     ):
         watch = Watch(screen, {case.document for case in TEN})
         evidence = await Journey(api, provider, truth, inbox, screen, watch).play()
-    return check(evidence), here.pids()
+    return check(evidence), here.pids() | belonging_to(here.state)
 
 
 def _verdict(facts: list[Fact], folder: Path, screen: Screen, seconds: float) -> int:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 # How the stack is set up for the demonstration, in seconds.
-LEASE = 6
+LEASE = 8
 MODEL_TIMEOUT = 5
 
 

@@ -129,6 +129,23 @@ def alive(pid: int) -> bool:
         return False
 
 
+def belonging_to(folder: Path) -> set[int]:
+    """Return the processes whose command line names the folder: supervisor, servers, sandbox."""
+    named = str(folder).encode()
+    return {pid for pid in _pids() if pid != os.getpid() and named in _command_line(pid)}
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 async def _announced(state: Path, process: asyncio.subprocess.Process) -> str:
     async with asyncio.timeout(30):
         while (place := _read(state)) is None:
