@@ -36,6 +36,10 @@ class InvalidInput(Terminal):
         self.flaws = tuple(flaws)
 
 
+class ResultTooLarge(InvalidOutput):
+    """The result is over the limit: larger content is referenced, not returned."""
+
+
 class LeaseLost(FilavivaError):  # noqa: N818
     """The job is no longer ours: nothing this attempt still writes will count."""
 

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from filaviva.errors import ConfigurationError, InvalidOutput
+from filaviva.errors import ConfigurationError, InvalidOutput, ResultTooLarge
 from filaviva.flaws import flaws_of, sentence
 from filaviva.schemas import SchemaCheck
 from filaviva_contracts.contract import DIALECT
@@ -60,7 +60,7 @@ class Shape:
         except (PydanticSerializationError, ValueError, RecursionError, TypeError) as unfit:
             raise InvalidOutput(f"The result has no JSON form: {_reason(unfit)}") from unfit
         if size > limit:
-            raise InvalidOutput(f"The result has {size} bytes, expected at most {limit}")
+            raise ResultTooLarge(f"The result has {size} bytes, expected at most {limit}")
         self._check(plain, text)
         return None if value is None else text
 
