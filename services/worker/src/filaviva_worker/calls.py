@@ -67,8 +67,8 @@ async def record(
 def priced(provider: str, model: str, usage: object, *, cost_usd: Decimal | None = None) -> Call:
     """Price a call from the usage that the provider reported.
 
-    `usage` is a mapping or object in the shape of OpenAI (`prompt_tokens`, `completion_tokens`) or
-    Anthropic (`input_tokens`, `output_tokens`). A `cost_usd` that the provider told is kept.
+    `usage` is ours, or a mapping or object in the shape of OpenAI (`prompt_tokens`, or
+    `input_tokens` with details) or Anthropic. A `cost_usd` that the provider told is kept.
     """
     tokens = _tokens(usage)
     source: str | None = "provider"
@@ -80,34 +80,37 @@ def priced(provider: str, model: str, usage: object, *, cost_usd: Decimal | None
 def _price(
     provider: str, model: str, tokens: tuple[int, int, int, int]
 ) -> tuple[Decimal | None, str | None]:
+    fresh, output, cache_read, cache_write = tokens
     usage = Usage(
-        input_tokens=tokens[0],
-        output_tokens=tokens[1],
-        cache_read_tokens=tokens[2] or None,
-        cache_write_tokens=tokens[3] or None,
+        input_tokens=fresh + cache_read + cache_write,  # here it means all of them
+        output_tokens=output,
+        cache_read_tokens=cache_read or None,
+        cache_write_tokens=cache_write or None,
     )
     try:
         price = calc_price(usage, model_ref=model, provider_id=provider)
-    except LookupError:
-        log.warning("no price is known for this model", provider=provider, model=model)
+    except (LookupError, ValueError) as unknown:
+        log.warning(
+            "no price is known for this model", provider=provider, model=model, why=str(unknown)
+        )
         return None, None
     return price.total_price, "genai-prices"
 
 
 def _tokens(usage: object) -> tuple[int, int, int, int]:
-    details = _of(usage, "prompt_tokens_details", "input_tokens_details")
-    return (
-        _number(usage, "prompt_tokens", "input_tokens"),
-        _number(usage, "completion_tokens", "output_tokens"),
-        _number(usage, "cache_read_input_tokens", "cache_read_tokens")
-        or _number(details, "cached_tokens"),
-        _number(usage, "cache_creation_input_tokens", "cache_write_tokens"),
-    )
+    """Count each token once: fresh input, output, read from a cache, written to one."""
+    told = _number(usage, "prompt_tokens", "input_tokens")
+    output = _number(usage, "completion_tokens", "output_tokens")
+    # OpenAI tells cached tokens as a part of the input, the others beside it.
+    cached = _number(_of(usage, "prompt_tokens_details", "input_tokens_details"), "cached_tokens")
+    cache_read = _number(usage, "cache_read_input_tokens", "cache_read_tokens")
+    cache_write = _number(usage, "cache_creation_input_tokens", "cache_write_tokens")
+    return max(0, told - cached), output, cache_read or cached, cache_write
 
 
 def _number(source: object, *names: str) -> int:
     found = _of(source, *names)
-    return int(found) if isinstance(found, int) else 0
+    return max(0, found) if isinstance(found, int) else 0
 
 
 def _of(source: object, *names: str) -> Any:

@@ -119,8 +119,8 @@ class LiveContext(Context):
             return saved.output or "null"
         failpoints.passing("step.before")
         async with self._tools.engine.begin() as connection:
-            await steps.begin(connection, name, tool=tool, input_hash=_hash(inputs))
-        return None
+            twice = await steps.begin(connection, name, tool=tool, input_hash=_hash(inputs))
+        return None if twice is None else twice.output or "null"
 
     async def finish_step(self, name: str, state: Any, output: str | None = None) -> None:
         """Store what the step came to."""

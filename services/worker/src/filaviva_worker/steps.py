@@ -75,19 +75,22 @@ class Steps:
 
     async def saved(self, connection: AsyncConnection, name: str) -> Saved | None:
         """Find the output of a step that an earlier attempt finished."""
-        if self._fresh:
-            return None
-        arguments = (self._job_id, self._revision, name)
-        row = (await connection.exec_driver_sql(_SAVED, arguments)).first()
-        return None if row is None else Saved(row[0])
+        return None if self._fresh else await self._find(connection, name)
 
     async def begin(
         self, connection: AsyncConnection, name: str, *, tool: str | None, input_hash: bytes | None
-    ) -> None:
-        """Record that the step runs now; LeaseLost if the job is not ours any more."""
+    ) -> Saved | None:
+        """Record that the step runs now, or give what this very attempt has finished before.
+
+        LeaseLost if the job is not ours any more.
+        """
         arguments = (self._job_id, self._fence, name, tool, input_hash)
-        if (await connection.exec_driver_sql(_BEGIN, arguments)).first() is None:
+        if (await connection.exec_driver_sql(_BEGIN, arguments)).first() is not None:
+            return None
+        finished = await self._find(connection, name)
+        if finished is None:
             raise LeaseLost(f"step {name!r} was not started: job {self._job_id} is not ours")
+        return finished
 
     async def finish(
         self,
@@ -100,3 +103,8 @@ class Steps:
         arguments = (self._job_id, self._fence, name, state, output)
         if (await connection.exec_driver_sql(_FINISH, arguments)).first() is None:
             raise LeaseLost(f"step {name!r} was not stored: job {self._job_id} is not ours")
+
+    async def _find(self, connection: AsyncConnection, name: str) -> Saved | None:
+        arguments = (self._job_id, self._revision, name)
+        row = (await connection.exec_driver_sql(_SAVED, arguments)).first()
+        return None if row is None else Saved(row[0])
