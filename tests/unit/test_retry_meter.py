@@ -3,6 +3,8 @@
 from uuid import UUID
 
 import pytest
+
+from filaviva.telemetry.metrics import Metrics
 from filaviva_retry_scheduler.facts import (
     AttemptLost,
     DeadLetterRepublished,
@@ -14,8 +16,6 @@ from filaviva_retry_scheduler.facts import (
     WakeUpReissued,
 )
 from filaviva_retry_scheduler.meter import Meter
-
-from filaviva.telemetry.metrics import Metrics
 
 JOB = UUID(int=1)
 
