@@ -50,7 +50,8 @@ WHERE status = 'open'
 _ALERTS: Final = """
 SELECT count(*) FILTER (WHERE state = 'waiting' AND tries > 0) AS failing,
     count(*) FILTER (WHERE state = 'dropped') AS dropped,
-    max(error) FILTER (WHERE state = 'waiting' AND tries > 0) AS error
+    max(error) FILTER (WHERE state = 'waiting' AND tries > 0) AS error,
+    max(error) FILTER (WHERE state = 'dropped') AS why_dropped
 FROM filaviva.notifications WHERE created_at > clock_timestamp() - interval '7 days'
 """
 
@@ -201,7 +202,7 @@ def _alerts(row: Any) -> Finding:
     if row.dropped:
         return attention(
             "alerts",
-            f"{row.dropped} were dropped in the last 7 days",
+            f"{row.dropped} were dropped in the last 7 days: {row.why_dropped}",
             "run `filaviva dlq groups` to see what nobody was told",
         )
     return ok("alerts", "none has failed")

@@ -1,0 +1,155 @@
+"""What the pages say is what the code does."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from filaviva.cli.reference import PAGES
+from filaviva.cli.root import root
+from filaviva.outcome import ErrorClass
+from filaviva_contracts.wire import WIRE
+from filaviva_dlq_handler.api import Routes
+from filaviva_producer.reading import Reading
+
+ROOT = Path(__file__).parents[2]
+WRITTEN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CODE = [
+    path
+    for folder in ("src", "services")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if path.name != "failpoints.py"
+]
+
+
+def _page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def _found(pattern: str, files: list[Path]) -> set[str]:
+    return {match for path in files for match in re.findall(pattern, path.read_text())}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_generated_page_is_as_the_code_would_write_it(name: str) -> None:
+    again = f"{name} is old: run .venv/bin/python -m filaviva.cli.reference"
+
+    assert (ROOT / name).read_text() == PAGES[name](), again
+
+
+def test_the_example_of_settings_names_every_variable_with_its_meaning() -> None:
+    lines = PAGES[".env.example"]().splitlines()
+
+    named = [n for n, line in enumerate(lines) if re.match(r"#?FILAVIVA_[A-Z_]+=", line)]
+
+    assert len(named) > 20
+    assert all(re.match("# [^ ]", lines[n - 1]) for n in named)
+    assert "None" not in PAGES[".env.example"]()
+
+
+def test_every_failpoint_is_on_its_page_and_no_other() -> None:
+    passed = _found(r"passing\(\s*\"([a-z_.]+)\"", CODE)
+    listed = set(re.findall(r"`([a-z]+\.[a-z_]+)`", _page("reference/failpoints.md")))
+
+    assert listed == passed
+
+
+def test_every_route_is_on_the_page_of_the_http_api() -> None:
+    means: Any = None
+    routers = [Reading(means, means).router(), Routes(means, means).router()]
+    routes = {
+        f"{method} {route.path}"
+        for router in routers
+        for route in router.routes
+        for method in route.methods
+    } | {"POST /v1/jobs"}
+
+    page = _page("reference/http-api.md")
+
+    assert {route for route in routes if f"`{route}`" not in page} == set()
+    assert set(re.findall(r"`((?:GET|POST) /v1/[^`]*)`", page)) == routes
+
+
+def test_every_code_of_a_refusal_is_on_the_page_of_the_http_api() -> None:
+    faces = [path for path in CODE if "cli" not in path.parts]
+    codes = _found(r"Rejected\(\s*\"([a-z_]+)\"", faces)
+
+    assert codes
+    assert {code for code in codes if f"`{code}`" not in _page("reference/http-api.md")} == set()
+
+
+def test_our_messages_are_on_their_page_with_every_field() -> None:
+    page = _page("reference/messages.md")
+
+    for contract in WIRE:
+        (row,) = re.findall(rf"\| `{re.escape(contract.contract_type)}\.v\d+` .*", page)
+        for field in contract.model_fields.values():
+            assert f"`{field.alias}`" in row
+
+
+def test_every_class_of_error_is_on_the_page_of_states() -> None:
+    page = _page("architecture/states.md")
+
+    assert {name for name in ErrorClass.__args__ if f"`{name}`" not in page} == set()
+
+
+REASONS = (
+    "terminal",
+    "attempts_exhausted",
+    "undecodable",
+    "unknown_type",
+    "unsupported_version",
+    "unroutable",
+    "oversize",
+    "expired",
+    "delivery_limit",
+    "id_reused",
+    "result_too_large",
+    "forbidden",
+)
+
+
+def test_every_reason_of_a_dead_letter_is_told_with_what_helps() -> None:
+    page = _page("howto/replay-a-dead-letter.md")
+
+    assert {reason for reason in REASONS if f"\n| `{reason}` |" not in page} == set()
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text())
+
+    gone = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+
+    assert gone == []
+
+
+def test_every_command_that_a_page_or_the_doctor_names_exists() -> None:
+    group = root()
+    doctor = sorted((ROOT / "src/filaviva/operations/doctor").glob("*.py"))
+
+    unknown = {
+        f"{path.name}: filaviva {name} {inner}"
+        for path in [*WRITTEN, *doctor]
+        for name, inner in _commands(path.read_text())
+        if not _exists(group, name, inner)
+    }
+
+    assert unknown == set()
+
+
+def _commands(text: str) -> Iterator[tuple[str, str]]:
+    # In code only: prose may say "filaviva" as well.
+    for code in re.findall(r"```sh\n(.*?)```|`([^`\n]*)`", text, re.DOTALL):
+        yield from re.findall(
+            r"(?<!-p )(?<!--owner )\bfilaviva ([a-z]+)(?: ([a-z|]+))?", "".join(code)
+        )
+
+
+def _exists(group: Any, name: str, inner: str) -> bool:
+    if name not in group.places:
+        return False
+    known = getattr(group.load(name), "commands", {})
+    return not known or name == "dev" or all(each in known for each in inner.split("|") if each)
