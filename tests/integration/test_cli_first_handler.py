@@ -75,6 +75,7 @@ def shop(tmp_path: Path, empty_database: str, vhost: str) -> Iterator[Shop]:
     shop.end()
 
 
+@pytest.mark.timeout(300)  # five processes start one after the other
 async def test_the_first_handler_has_its_effect_and_its_failure_is_a_dead_letter(
     shop: Shop,
 ) -> None:
