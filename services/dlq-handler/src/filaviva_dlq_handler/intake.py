@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import failpoints
 from filaviva.broker.consumer import Delivery
 from filaviva.broker.topology import Topology
-from filaviva.database.transaction import DATABASE_ERRORS, locked, transact, unreachable
+from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
 from filaviva.errors import Flaw
 from filaviva.registry import Registry
 from filaviva.service import wait
@@ -96,7 +95,7 @@ class Intake:
         try:
             await self._file(batch)
         except DATABASE_ERRORS as refused:
-            if len(batch) == 1 or unreachable(refused) or locked(refused):
+            if len(batch) == 1 or unreachable(refused):
                 self._ready.extendleft(reversed(batch))
                 raise
             await self._one_by_one(batch)
@@ -104,11 +103,11 @@ class Intake:
 
     async def _one_by_one(self, batch: Sequence[_Received]) -> None:
         """File the good ones beside a bad one; the bad one goes last and is tried again."""
-        bad: DBAPIError | None = None
+        bad: Exception | None = None
         for place, one in enumerate(batch):
             try:
                 await self._file([one])
-            except DBAPIError as refused:
+            except DATABASE_ERRORS as refused:
                 if unreachable(refused):
                     self._ready.extendleft(reversed(batch[place:]))
                     raise
