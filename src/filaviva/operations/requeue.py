@@ -81,7 +81,9 @@ async def requeue(  # noqa: PLR0913 - who, what, why
     if not wanted:
         return Requeued({}, ())
     corrected = [(payloads or {}).get(job_id) for job_id in wanted]
-    told = simplejson.dumps({"cause": "replay", **(detail or {}), "author": author, "reason": reason}, default=str)
+    told = simplejson.dumps(
+        {"cause": "replay", **(detail or {}), "author": author, "reason": reason}, default=str
+    )
     found = await connection.exec_driver_sql(_REQUEUE, (wanted, corrected, told))
     rows = [as_dict(row) for row in found]
     epochs = {row["job_id"]: row["epoch"] for row in rows}
