@@ -105,6 +105,19 @@ async def test_a_job_is_shown_with_its_attempts(cli: CommandLine, jobs: Jobs) ->
     assert [attempt["number"] for attempt in answer.json["attempts"]] == [1]
 
 
+async def test_a_person_reads_plain_facts_and_nothing_of_what_is_not_known(
+    cli: CommandLine, jobs: Jobs
+) -> None:
+    job = await jobs.queued(labels='\'{"run"\\: "7"}\'', result="'{\"total\"\\: 9.90}'")
+
+    shown = (await asyncio.to_thread(cli, "jobs", "get", str(job), "--timeline")).out
+
+    assert 'labels        {"run": "7"}' in shown
+    assert 'result        {"total": 9.90}' in shown
+    assert "deadline" not in shown
+    assert shown.endswith("timeline\nnone\n")
+
+
 async def test_a_job_that_is_not_there_has_its_own_exit_code(cli: CommandLine) -> None:
     some = "0190a3f2-0000-7000-8000-000000000000"
 

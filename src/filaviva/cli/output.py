@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import simplejson
 import typer
+from simplejson.raw_json import RawJSON
 
 from filaviva.operations import shapes
 
@@ -13,6 +14,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done,
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _WIDEST = 60
+_NOTHING = ("-", "[]", "{}")
 
 
 def show_json(content: Any) -> None:
@@ -41,10 +43,11 @@ def show_list(
 def show_facts(content: Mapping[str, Any], *, without: Sequence[str] = ()) -> None:
     """Print one thing, a fact a line; what is not known is left out."""
     shown = {key: value for key, value in content.items() if key not in without}
-    facts = {_head(key): value for key, value in shown.items() if value not in (None, [], {})}
+    facts = {_head(key): _text(value) for key, value in shown.items()}
+    facts = {name: text for name, text in facts.items() if text not in _NOTHING}
     width = max(map(len, facts), default=0)
-    for name, value in facts.items():
-        typer.echo(f"{name.ljust(width)}  {_text(value)}")
+    for name, text in facts.items():
+        typer.echo(f"{name.ljust(width)}  {text}")
 
 
 def ask(question: str, *, yes: bool) -> None:
@@ -68,6 +71,8 @@ def _text(value: Any) -> str:
             return "-"
         case bool():
             return "yes" if value else "no"
+        case RawJSON():
+            return str(value.encoded_json)
         case dict() | list():
             return shapes.dumps(value)
         case _:
