@@ -13,9 +13,8 @@ from collections.abc import Callable
 from filaviva import failpoints
 from filaviva.app import App
 from filaviva.classification import classify
-from filaviva.errors import InvalidInput
 from filaviva.handler import Handler
-from filaviva.outcome import Canceled, Dead, Done, Failure, Outcome
+from filaviva.outcome import Canceled, Done, Outcome
 from filaviva_contracts import Contract
 from filaviva_worker.child import Assignment
 from filaviva_worker.claim import Claimed
@@ -54,10 +53,7 @@ class Attempts:
         context = LiveContext(job, live, self._tools)
         failpoints.passing("execute.started")
         try:
-            message = handler.parse(job.payload)
-        except InvalidInput as invalid:
-            return Dead(Failure("invalid_input", "InvalidInput", str(invalid)))
-        try:
+            message = handler.parse(job.payload)  # a contract's validators are users' code too
             async with asyncio.timeout(None) as limit:
                 return await self._call(handler, message, job, context, limit)
         except asyncio.CancelledError:

@@ -10,8 +10,8 @@ from typing import Any
 
 from filaviva.app import load_app
 from filaviva.classification import classify
-from filaviva.errors import FilavivaError, InvalidInput
-from filaviva.outcome import Dead, Done, Failure, Outcome
+from filaviva.errors import FilavivaError
+from filaviva.outcome import Done, Outcome
 from filaviva_worker.remote import Facts
 from filaviva_worker.sync_context import BlockingContext
 
@@ -53,11 +53,8 @@ def _outcome(pipe: Connection, assignment: Assignment) -> Outcome:
         assignment.facts, _calls(pipe), max_result_bytes=assignment.max_result_bytes
     )
     try:
-        message = handler.parse(assignment.payload)
-    except InvalidInput as invalid:
-        return Dead(Failure("invalid_input", "InvalidInput", str(invalid)))
-    pipe.send(("begun", None))
-    try:
+        message = handler.parse(assignment.payload)  # a contract's validators are users' code too
+        pipe.send(("begun", None))
         value = handler.function(message, context)
         return Done(handler.encode_result(value, limit=assignment.max_result_bytes))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the border to code that is not ours
