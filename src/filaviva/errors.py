@@ -8,7 +8,7 @@ class FilavivaError(Exception):
     """The root of our errors."""
 
 
-class Retryable(FilavivaError):  # noqa: N818 - a handler raises what it means
+class Retryable(FilavivaError):
     """Raised by a handler: the same job may succeed later. `retry_after` is in seconds."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
@@ -16,7 +16,7 @@ class Retryable(FilavivaError):  # noqa: N818 - a handler raises what it means
         self.retry_after = retry_after
 
 
-class Terminal(FilavivaError):  # noqa: N818 - a handler raises what it means
+class Terminal(FilavivaError):
     """Raised by a handler: repeating this job cannot help."""
 
 
@@ -40,7 +40,7 @@ class ResultTooLarge(InvalidOutput):
     """The result is over the limit: larger content is referenced, not returned."""
 
 
-class LeaseLost(FilavivaError):  # noqa: N818
+class LeaseLost(FilavivaError):
     """The job is no longer ours: nothing this attempt still writes will count."""
 
 
@@ -48,15 +48,15 @@ class ConfigurationError(FilavivaError):
     """The process cannot start: the message says what was found, what is expected, what to do."""
 
 
-class Unreachable(FilavivaError):  # noqa: N818
+class Unreachable(FilavivaError):
     """The broker or the database does not answer."""
 
 
-class NotPublished(FilavivaError):  # noqa: N818
+class NotPublished(FilavivaError):
     """The broker has not taken the message over; it is still ours."""
 
 
-class NotFound(FilavivaError):  # noqa: N818
+class NotFound(FilavivaError):
     """There is no such thing, or it belongs to another tenant."""
 
 
@@ -68,7 +68,7 @@ class Flaw:
     detail: str
 
 
-class Rejected(FilavivaError):  # noqa: N818
+class Rejected(FilavivaError):
     """A request that cannot be taken: nothing was stored. `code` and `status` are public."""
 
     def __init__(

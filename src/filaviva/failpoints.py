@@ -14,7 +14,7 @@ from dataclasses import dataclass
 _VARIABLE = "FILAVIVA_FAILPOINTS"
 
 
-class FailpointRaised(Exception):  # noqa: N818 - never caught by name
+class FailpointRaised(Exception):
     """A test asked for this failure."""
 
 

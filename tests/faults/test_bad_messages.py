@@ -124,8 +124,9 @@ async def test_a_version_from_the_future_parks_and_is_released_by_a_worker_that_
     await until(parked, seconds=30)
     assert (await journey.row(job))["attempt"] == 0
     await journey.books.execute(
-        "INSERT INTO filaviva.workers (id, service, host, pid, reads)"
-        " VALUES ('newer', 'worker', 'h', 1, '[{\"type\": \"ledger.work\", \"min\": 1, \"max\": 9}]')"
+        "INSERT INTO filaviva.workers (id, service, host, pid, reads) VALUES"
+        " ('newer', 'worker', 'h', 1, $1)",
+        json.dumps([{"type": "ledger.work", "min": 1, "max": 9}]),
     )
 
     async def released() -> bool:
