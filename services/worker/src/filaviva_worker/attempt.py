@@ -50,6 +50,8 @@ class Attempts:
 
     async def run(self, job: Claimed, handler: Handler, live: Live) -> Outcome | Ending:
         """Run one attempt; an Ending means that its outcome is void, or that it is given back."""
+        if live.ending is not None:  # told before it began
+            return _ended(live) or live.ending
         context = LiveContext(job, live, self._tools)
         failpoints.passing("execute.started")
         try:

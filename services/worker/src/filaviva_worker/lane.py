@@ -112,12 +112,14 @@ class Lane:
         self._limits = limits
         self._free = limits.slots
         self._waiting: deque[Waiting] = deque()
-        self._wanted: set[UUID] = set()
+        self._later: list[Waiting] = []
+        self._epochs: dict[UUID, int] = {}  # of every job that waits or runs here
         self._held: dict[UUID, Held] = {}
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
         self._detached: set[UUID] = set()
         self._prefetch = limits.slots
         self._suspect: UUID | None = None
+        self._closed = False
         self._some = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -137,19 +139,38 @@ class Lane:
         """Take a delivery in; it is acknowledged once its outcome is committed."""
         failpoints.passing("wakeup.received")
         wake = read(delivery)
-        if wake is None:
+        if self._closed:
+            self._consumer.hand_back(delivery)
+        elif wake is None:
             self._facts.not_run(NotRun("unreadable"))
             self._consumer.reject(delivery)
-        elif wake.job_id in self._wanted or wake.job_id in self._live:
-            # One local task per job: whoever runs it makes this copy superfluous.
-            self._facts.not_run(NotRun("duplicate"))
-            self._consumer.settle(delivery)
         elif self._attempts.handler(wake.type, wake.version) is None:
             self._strangers.take(wake, delivery, self._consumer)
         else:
-            self._wanted.add(wake.job_id)
-            self._waiting.append(Waiting(wake, delivery, time.monotonic()))
+            self._take(Waiting(wake, delivery, time.monotonic()))
+
+    def _take(self, each: Waiting) -> None:
+        job_id = each.wake.job_id
+        known = self._epochs.get(job_id)
+        if known is None and job_id not in self._live:
+            self._epochs[job_id] = each.wake.epoch
+            self._waiting.append(each)
             self._some.set()
+        elif known is not None and each.wake.epoch <= known:
+            # One local task per job: whoever runs it makes this copy superfluous.
+            self._facts.not_run(NotRun("duplicate"))
+            self._consumer.settle(each.delivery)
+        else:
+            # Its decision was faster than the end of what we run: one local task per job.
+            self._later.append(each)
+
+    def _forget(self, job_id: UUID) -> None:
+        """Nothing of this job waits or runs here any more: its next epoch may."""
+        self._epochs.pop(job_id, None)
+        if self._later:
+            later, self._later = self._later, []
+            for each in later:
+                self._take(each)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Claim and run until stopped; then end what runs, within the grace period."""
@@ -180,6 +201,7 @@ class Lane:
         claims = await self._claimed([each.wake for each in batch], stop)
         failpoints.passing("claim.committed")
         if claims is None:
+            self._waiting.extendleft(reversed(batch))
             return
         later: dict[Verdict, list[Waiting]] = {Verdict.EARLY: [], Verdict.SUSPECT: []}
         for each in batch:
@@ -193,7 +215,7 @@ class Lane:
             else:
                 self._facts.not_run(NotRun(verdict.value))
                 self._consumer.settle(each.delivery)
-            self._wanted.discard(each.wake.job_id)
+                self._forget(each.wake.job_id)
         await self._reissue(later[Verdict.EARLY])
         await self._reissue(later[Verdict.SUSPECT], pause=SUSPECT_PAUSE)
 
@@ -247,13 +269,12 @@ class Lane:
         mark = f"{self.queue}/{job.priority}"
         self.watermarks[mark] = max(job.due_at, self.watermarks.get(mark, 0.0))
         self._facts.claimed(job)
-        task = asyncio.create_task(self._attempt(job, handler))
-        live.task = task
-        self._tasks[job.id] = task
+        self._tasks[job.id] = asyncio.create_task(self._attempt(job, handler))
 
     async def _attempt(self, job: Claimed, handler: Handler) -> None:
         started = time.monotonic()
         live = self._live.get(job.id)
+        live.task = asyncio.current_task()  # not before: a task canceled unbegun would tell nobody
         outcome = await self._attempts.run(job, handler, live)
         live.task = None  # too late to cancel: what happened is being written
         self._settling.add(Ended(job, live, handler, outcome, time.monotonic() - started))
@@ -271,6 +292,7 @@ class Lane:
             self._detached.discard(job_id)
             if job_id == self._suspect:
                 self._suspect = None
+            self._forget(job_id)
         failpoints.passing("ack.sent")
         self._some.set()
         if not self._tasks:
@@ -289,8 +311,14 @@ class Lane:
         if tired and not self._free:
             self._waiting = deque(each for each in self._waiting if each.since >= limit)
             await self._reissue(tired)
+        behind = [each for each in self._later if each.since < limit]
+        if behind:
+            self._later = [each for each in self._later if each.since >= limit]
+            await self._reissue(behind, ours=False)
 
-    async def _reissue(self, waiting: Sequence[Waiting], *, pause: float = 0) -> None:
+    async def _reissue(
+        self, waiting: Sequence[Waiting], *, pause: float = 0, ours: bool = True
+    ) -> None:
         """Send these wake-ups again under the same epoch, then let the deliveries go."""
         if not waiting:
             return
@@ -306,8 +334,9 @@ class Lane:
         self._relay.hand_over(rows)
         self._facts.reissued(len(rows))
         for each in waiting:
-            self._wanted.discard(each.wake.job_id)
             self._consumer.settle(each.delivery)
+            if ours:
+                self._forget(each.wake.job_id)
 
     async def _again(
         self, connection: AsyncConnection, jobs: Sequence[tuple[UUID, int]], pause: float
@@ -333,8 +362,11 @@ class Lane:
 
     async def _drain(self) -> None:
         """Give back what is not begun, let end what ends in time, stop the rest."""
-        while self._waiting:
-            self._consumer.hand_back(self._waiting.popleft().delivery)
+        self._closed = True
+        for each in (*self._waiting, *self._later):
+            self._consumer.hand_back(each.delivery)
+        self._waiting.clear()
+        self._later.clear()
         with_grace = asyncio.create_task(self._idle.wait())
         await asyncio.wait({with_grace}, timeout=self._limits.grace)
         with_grace.cancel()
