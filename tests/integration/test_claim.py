@@ -14,7 +14,7 @@ from fixtures.retrying import Jobs
 
 
 def wake(job: UUID, epoch: int = 1, issue: int = 1) -> WakeUp:
-    return WakeUp(f"{job}:{epoch}:{issue}", job, epoch, "invoice.extract", 1)
+    return WakeUp(f"{job}:{epoch}:{issue}", job, epoch, "invoice.extract", 1, "llm")
 
 
 async def claimed(

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import failpoints, outbox, wakeups
 from filaviva.broker.topology import Topology
+from filaviva.database.fetch import fetch
 from filaviva.database.transaction import code, transact, unreachable
 from filaviva.errors import FilavivaError, Rejected, Unreachable
 from filaviva.operations.submission import Submission
@@ -286,8 +287,8 @@ async def _store(connection: AsyncConnection, entries: Sequence[_Entry]) -> list
         [job.traceparent for job in jobs],
     )
     arguments = (*columns, Topology().jobs, wakeups.TYPE)
-    stored = await connection.exec_driver_sql(_SUBMIT, arguments)
-    return [outbox.row(record) for record in stored]
+    records = await fetch(connection, _SUBMIT, arguments)
+    return [OutboxRow(*record) for record in records]
 
 
 async def _kept(connection: AsyncConnection, keys: Sequence[Key]) -> dict[Key, _Kept]:

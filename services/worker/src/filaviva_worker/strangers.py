@@ -25,7 +25,7 @@ SELECT EXISTS (
     SELECT 1 FROM filaviva.workers AS w, jsonb_to_recordset(w.reads)
         AS r(type text, min integer, max integer)
     WHERE w.stopped_at IS NULL AND w.last_seen_at > clock_timestamp() - interval '1 minute'
-      AND w.id <> $1 AND r.type = $2 AND $3 BETWEEN r.min AND r.max)
+      AND w.id <> $1 AND r.type = $2 AND $3 BETWEEN r.min AND r.max AND $4 = ANY(w.queues))
 """
 
 _PAUSE = """
@@ -68,7 +68,7 @@ class Strangers:
             consumer.settle(delivery)
 
     async def _hand_back(self, connection: AsyncConnection, wake: WakeUp) -> list[OutboxRow] | None:
-        arguments = (self._worker, wake.type, wake.version)
+        arguments = (self._worker, wake.type, wake.version, wake.queue)
         read = (await connection.exec_driver_sql(_READ_BY_ANOTHER, arguments)).scalar()
         if not read:
             return None

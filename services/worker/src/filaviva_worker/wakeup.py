@@ -23,6 +23,7 @@ class WakeUp:
     epoch: int
     type: str
     version: int
+    queue: str
 
 
 def read(delivery: Delivery) -> WakeUp | None:
@@ -43,6 +44,7 @@ def _wake_up(message_id: str, content: dict[str, Any]) -> WakeUp:
         int(content["epoch"]),
         content["type"],
         int(content["version"]),
+        content["queue"],
     )
 
 
@@ -61,4 +63,5 @@ def _read_carefully(delivery: Delivery) -> WakeUp | None:
         content.epoch,
         content.type,
         content.version,
+        content.queue,
     )
