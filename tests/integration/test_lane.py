@@ -328,7 +328,9 @@ async def test_a_version_that_only_another_worker_reads_goes_back_for_a_second(
     ground: Ground,
 ) -> None:
     await ground.jobs.worker(
-        id="'newer'", reads="""'[{"type": "invoice.extract", "min": 1, "max": 2}]'"""
+        id="'newer'",
+        queues="ARRAY['llm']",
+        reads="""'[{"type": "invoice.extract", "min": 1, "max": 2}]'""",
     )
     async with ground.worker():
         (job,) = await ground.queued(version=2)
