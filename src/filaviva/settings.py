@@ -3,7 +3,8 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -14,9 +15,13 @@ from pydantic import (
     ValidationError,
     field_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic.fields import FieldInfo
 
 from filaviva.errors import ConfigurationError
+
+PREFIX: Final = "FILAVIVA_"
+_BETWEEN: Final = "__"
+_FILE: Final = "_FILE"
 
 QueueName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -37,10 +42,20 @@ class BrokerSettings(Group):
         default=10, gt=0, le=120, description="how long a publish may wait for its confirm"
     )
 
+    @field_validator("url")
+    @classmethod
+    def _scheme(cls, url: SecretStr) -> SecretStr:
+        return _with_scheme(url, "amqp", "amqps")
+
 
 class PostgresSettings(Group):
     url: SecretStr = Field(description="postgresql://user:password@host:5432/database")
     pool_size: int = Field(default=10, ge=2, le=200, description="connections per process")
+
+    @field_validator("url")
+    @classmethod
+    def _scheme(cls, url: SecretStr) -> SecretStr:
+        return _with_scheme(url, "postgresql", "postgres", "postgresql+asyncpg")
 
 
 class HttpSettings(Group):
@@ -63,7 +78,7 @@ class MetricsSettings(Group):
 
 
 class WorkerGroup(Group):
-    queues: Annotated[tuple[QueueName, ...], NoDecode] = Field(
+    queues: tuple[QueueName, ...] = Field(
         default=(), description="comma-separated; empty: every queue of the app"
     )
     concurrency: int = Field(
@@ -110,12 +125,14 @@ class SlackSettings(Group):
     api_url: str = Field(default="https://slack.com/api/", description="reserved")
 
 
-class Settings(BaseSettings):
-    """Every setting of every service; each service reads the groups it needs."""
+class FromEnvironment(BaseModel):
+    """Settings in groups: FILAVIVA_ and the group, two underscores, the name."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="FILAVIVA_", env_nested_delimiter="__", frozen=True, extra="ignore"
-    )
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Settings(FromEnvironment):
+    """Every setting of every service; each service reads the groups it needs."""
 
     app: str | None = Field(default=None, description="package.module:attribute of your App")
     environment: str = Field(default="development", description="shown in alerts")
@@ -129,49 +146,84 @@ class Settings(BaseSettings):
     slack: SlackSettings = SlackSettings()
 
 
-S = TypeVar("S", bound=BaseSettings)
+S = TypeVar("S", bound=FromEnvironment)
 
 
 def read(model: type[S], environment: Mapping[str, str] | None = None) -> S:
     """Read settings; a wrong one ends the start with its name, what was found, what is expected."""
-    _read_secret_files(os.environ if environment is None else dict(environment))
+    given = _given(os.environ if environment is None else environment)
+    values: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        variable = PREFIX + name.upper()
+        if _group(field) is not None:
+            values[name] = _members(given, variable + _BETWEEN)
+        elif variable in given:
+            values[name] = given[variable]
     try:
-        return model()
+        return model(**values)
     except ValidationError as invalid:
         raise ConfigurationError(_explain(model, invalid)) from None
 
 
-def _read_secret_files(environment: Mapping[str, str]) -> None:
-    for name, path in list(environment.items()):
-        if name.startswith("FILAVIVA_") and name.endswith("_FILE"):
-            try:
-                value = Path(path).read_text(encoding="utf-8").strip()
-            except OSError as unreadable:
-                message = (
-                    f"{name}: found {path!r}, expected a readable file ({unreadable.strerror})"
-                )
-                raise ConfigurationError(message) from unreadable
-            os.environ.setdefault(name.removesuffix("_FILE"), value)
+def _given(environment: Mapping[str, str]) -> dict[str, str]:
+    """Take our variables, with the contents of secret files; an empty one is as good as none."""
+    ours = {name: value for name, value in environment.items() if name.startswith(PREFIX) and value}
+    files = {name: path for name, path in ours.items() if name.endswith(_FILE)}
+    contents = {name.removesuffix(_FILE): _content(name, path) for name, path in files.items()}
+    return contents | {name: value for name, value in ours.items() if name not in files}
 
 
-def _explain(model: type[BaseSettings], invalid: ValidationError) -> str:
-    prefix = model.model_config.get("env_prefix", "")
-    lines = []
-    for error in invalid.errors(include_url=False):
-        for place in _places(model, error["loc"]):
-            name = prefix + "__".join(str(part).upper() for part in place)
-            secret = any(word in name for word in ("URL", "TOKEN", "SECRET", "PASSWORD"))
-            found = "nothing" if error["type"] == "missing" else repr(error["input"])
-            if secret and error["type"] != "missing":
-                found = "a value"
-            lines.append(f"{name}: found {found}, expected: {error['msg'].lower()}")
-    return "\n".join(lines)
+def _members(given: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {
+        name.removeprefix(prefix).lower(): value
+        for name, value in given.items()
+        if name.startswith(prefix)
+    }
 
 
-def _places(model: type[BaseSettings], place: tuple[int | str, ...]) -> list[tuple[int | str, ...]]:
-    """Name the variables themselves where a whole group is missing."""
-    field = model.model_fields.get(str(place[0])) if len(place) == 1 else None
-    group = None if field is None else field.annotation
-    if not (isinstance(group, type) and issubclass(group, Group)):
-        return [place]
-    return [(*place, name) for name, inner in group.model_fields.items() if inner.is_required()]
+def _content(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as unreadable:
+        why = getattr(unreadable, "strerror", None) or "it is no text"
+        message = f"{name}: found {path!r}, expected a readable file ({why})"
+        raise ConfigurationError(message) from unreadable
+
+
+def _explain(model: type[FromEnvironment], invalid: ValidationError) -> str:
+    return "\n".join(_explain_one(model, error) for error in invalid.errors(include_url=False))
+
+
+def _explain_one(model: type[FromEnvironment], error: Any) -> str:
+    path = [part for part in error["loc"] if isinstance(part, str)]
+    name = PREFIX + _BETWEEN.join(part.upper() for part in path)
+    field, siblings = _find(model, path)
+    if field is None:
+        known = ", ".join(sibling.upper() for sibling in siblings)
+        return f"{name}: found a setting that nobody reads, expected one of {known}"
+    if error["type"] == "missing":
+        return f"{name}: found nothing, expected {field.description}"
+    found = "another value" if "SecretStr" in str(field.annotation) else repr(error["input"])
+    expected = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return f"{name}: found {found}, expected {expected}"
+
+
+def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, list[str]]:
+    """Find the field that a path leads to, and the names beside it."""
+    fields = model.model_fields
+    field = fields.get(path[0])
+    group = None if field is None else _group(field)
+    if group is None or len(path) == 1:
+        return field, list(fields)
+    return _find(group, path[1:])
+
+
+def _group(field: FieldInfo) -> type[Group] | None:
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Group) else None
+
+
+def _with_scheme(url: SecretStr, *schemes: str) -> SecretStr:
+    if urlsplit(url.get_secret_value()).scheme not in schemes:
+        raise ValueError(f"a URL that begins with {schemes[0]}://")
+    return url

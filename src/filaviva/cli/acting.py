@@ -8,14 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
-from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.database import connect, redacted
 from filaviva.database.transaction import DATABASE_ERRORS, code, transact, unreachable
 from filaviva.errors import ConfigurationError, FilavivaError, Unreachable
-from filaviva.settings import PostgresSettings, read
+from filaviva.settings import FromEnvironment, PostgresSettings, read
 from filaviva.telemetry import logs
 
 T = TypeVar("T")
@@ -23,12 +22,8 @@ T = TypeVar("T")
 _NO_TABLE, _NO_SCHEMA, _NO_COLUMN = "42P01", "3F000", "42703"
 
 
-class DatabaseSettings(BaseSettings):
+class DatabaseSettings(FromEnvironment):
     """What commands need that act on PostgreSQL alone."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="FILAVIVA_", env_nested_delimiter="__", frozen=True, extra="ignore"
-    )
 
     postgres: PostgresSettings
 
