@@ -6,6 +6,7 @@ seconds; `@n` means at the nth passage only (default: the first).
 """
 
 import os
+import re
 import signal
 import time
 from collections.abc import Mapping
@@ -26,12 +27,16 @@ class _Failpoint:
     passed: int = 0
 
 
+_FORM = re.compile(r"([a-z_.]+)=(exit|raise|freeze)(?::([0-9.]+))?(?:@([0-9]+))?")
+
+
 def _parse(text: str) -> dict[str, _Failpoint]:
     points = {}
     for entry in filter(None, text.split(";")):
-        name, _, what = entry.partition("=")
-        what, _, nth = what.partition("@")
-        action, _, seconds = what.partition(":")
+        found = _FORM.fullmatch(entry)
+        if found is None:  # one that never fires would prove nothing
+            raise ValueError(f"{_VARIABLE}: found {entry!r}, expected name=exit|raise|freeze:2@3")
+        name, action, seconds, nth = found.groups()
         points[name] = _Failpoint(action, float(seconds or 0), int(nth or 1))
     return points
 

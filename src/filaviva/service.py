@@ -1,6 +1,7 @@
 """What every service process shares: settings, signals, logs, metrics, loops in one group."""
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -56,7 +57,8 @@ async def _until_stopped(name: str, settings: Settings, main: Main) -> None:
 def _ask_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
     if stop.is_set():
         log.warning("stopped at once", signal=number.name)
-        sys.exit(1)
+        # Not sys.exit: that waits for every task and thread, and one of them is why we are asked.
+        os._exit(1)
     stop.set()
 
 

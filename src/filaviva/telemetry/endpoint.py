@@ -11,6 +11,8 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from filaviva.errors import ConfigurationError
+
 Problems = Callable[[], Awaitable[list[str]]]
 
 
@@ -77,7 +79,15 @@ def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((host, port))
+    try:
+        listener.bind((host, port))
+        listener.listen()  # two that are only bound would not notice each other
+    except OSError as unusable:
+        listener.close()
+        raise ConfigurationError(
+            f"found {host} port {port} unusable ({unusable.strerror}), expected a free one: "
+            "set FILAVIVA_HTTP__PORT or FILAVIVA_METRICS__PORT"
+        ) from unusable
     listener.set_inheritable(False)
     return listener
 
