@@ -5,6 +5,7 @@
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 MEMBERS := $(wildcard pyproject.toml contracts/pyproject.toml services/*/pyproject.toml examples/*/pyproject.toml)
+SHORT := not soak and not bench and not browser
 SOURCES := src contracts services examples tests
 
 help: ## print this list
@@ -23,7 +24,8 @@ dev: setup ## the stack in the foreground, restarted on change; Ctrl-C ends all 
 	@$(BIN)/python -m filaviva.dev --app invoices.app:app --reload
 
 test: setup lint types imports servers ## everything CI runs
-	@$(BIN)/pytest -m "not soak and not bench and not browser"
+	@$(BIN)/pytest -n 2 --dist loadfile -m "not alone and $(SHORT)"
+	@$(BIN)/pytest -m "alone and $(SHORT)"
 
 test-unit: setup ## the tests that need no server
 	@$(BIN)/pytest tests/unit contracts/tests

@@ -125,8 +125,8 @@ async def test_a_version_from_the_future_parks_and_is_released_by_a_worker_that_
     await until(parked, seconds=30)
     assert (await journey.row(job))["attempt"] == 0
     await journey.books.execute(
-        "INSERT INTO filaviva.workers (id, service, host, pid, queues, reads,"
-        " last_seen_at) VALUES ('newer', 'worker', 'h', 1, '{ledger}', $1, clock_timestamp() + interval '1 hour')",
+        "INSERT INTO filaviva.workers (id, service, host, pid, queues, reads, last_seen_at) VALUES"
+        " ('newer', 'worker', 'h', 1, '{ledger}', $1, clock_timestamp() + interval '1 hour')",
         json.dumps([{"type": "ledger.work", "min": 1, "max": 9}]),
     )
 

@@ -65,6 +65,7 @@ async def passage(vhost: str) -> AsyncIterator[Cascade]:
     await cascade.publisher.close()
 
 
+@pytest.mark.alone
 async def test_pauses_are_never_early_and_hardly_late(passage: Cascade) -> None:
     chance = random.Random(5)  # noqa: S311 - a fixed sample
     pauses = {f"m{n}": round(chance.uniform(0.3, 8), 2) for n in range(60)}

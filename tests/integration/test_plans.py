@@ -25,6 +25,8 @@ from filaviva_worker.failure import FailedAttempt, fail
 from filaviva_worker.heartbeat import _RENEW
 from filaviva_worker.wakeup import WakeUp
 
+pytestmark = pytest.mark.alone
+
 BATCH, BATCHES = 100, 12
 ROUNDS = 4  # as many as a busy machine needs to show what the plans can do
 MANY = 1_000_000

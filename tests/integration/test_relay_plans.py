@@ -11,6 +11,8 @@ from filaviva.broker.messages import CONFIRMED, Outgoing, Published
 from filaviva.database import connect
 from filaviva.relay import Relay
 
+pytestmark = pytest.mark.alone
+
 BACKLOG = 100_000
 
 
