@@ -122,3 +122,14 @@ async def test_of_jobs_whose_workers_died_only_one_is_claimed_at_a_time(jobs: Jo
     assert claims.claimed.keys() >= set(innocent)
     assert set(claims.others.values()) == {Verdict.SUSPECT}
     assert len(claims.others) == 2
+
+
+async def test_a_wake_up_that_names_another_contract_than_its_job_claims_nothing(
+    jobs: Jobs,
+) -> None:
+    # Whoever may publish to the queue must not bring a worker a job that it cannot read.
+    job = await jobs.queued(type="'no.such'")
+
+    claims = await claimed(jobs.engine, [wake(job)])
+
+    assert (claims.claimed, claims.others) == ({}, {job: Verdict.STALE})

@@ -24,18 +24,20 @@ SUSPICIOUS = 2
 # the planner finish it before the first job is locked.
 _CLAIM = """
 WITH wanted AS MATERIALIZED (
-    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[]) AS x(id, epoch, message_id)),
+    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $10::text[], $11::int[])
+    AS x(id, epoch, message_id, type, version)),
 seen AS (
     INSERT INTO filaviva.inbox AS i (consumer, message_id)
     SELECT $4, message_id FROM wanted
     ON CONFLICT (consumer, message_id) DO UPDATE SET duplicates = i.duplicates + 1
     RETURNING i.message_id, i.duplicates),
 locked AS MATERIALIZED (
-    SELECT id, state, epoch, losses, not_before, deadline, parked_reason FROM filaviva.jobs
+    SELECT id, type, version, state, epoch, losses, not_before, deadline, parked_reason
+    FROM filaviva.jobs
     WHERE id = ANY($1::uuid[]) AND (SELECT count(*) FROM seen) >= 0
     ORDER BY id FOR NO KEY UPDATE),
 due AS MATERIALIZED (
-    SELECT locked.id, locked.losses FROM locked JOIN wanted USING (id)
+    SELECT locked.id, locked.losses FROM locked JOIN wanted USING (id, type, version)
     WHERE locked.state = 'queued' AND locked.epoch = wanted.epoch AND locked.parked_reason IS NULL
       AND (locked.not_before IS NULL OR locked.not_before <= clock_timestamp())
       AND (locked.deadline IS NULL OR locked.deadline > clock_timestamp())),
@@ -149,6 +151,8 @@ async def claim(  # noqa: PLR0913 - the parameters of one statement
         lease_seconds,
         SUSPICIOUS,
         suspect_too,
+        [wake.type for wake in ordered],
+        [wake.version for wake in ordered],
     )
     rows = await fetch(connection, _CLAIM_SQL, arguments)
     taken: dict[UUID, Claimed] = {}

@@ -257,7 +257,7 @@ class Lane:
 
     def _start(self, job: Claimed, delivery: Delivery) -> None:
         handler = self._attempts.handler(job.type, job.version)
-        if handler is None:  # registered when the wake-up was received, and nothing unregisters
+        if handler is None:  # the claim compares what the wake-up named, and that was looked up
             raise LookupError(f"no handler for {job.type} v{job.version}")
         live = self._attempts.live(job, handler)
         self._live.add(live)
