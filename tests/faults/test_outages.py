@@ -65,6 +65,8 @@ async def test_postgresql_killed_in_mid_flow_loses_nothing(lone: Lone) -> None:
 
 async def test_the_wiped_broker_comes_back_and_every_waiting_job_ends(lone: Lone) -> None:
     journey = lone.journey
+    pause = 'UPDATE filaviva.contracts SET policy = policy || \'{"base": 15, "cap": 15}\''
+    await journey.books.execute(pause)
     await journey.start_all("producer", "retry-scheduler", "dlq-handler")
     paused = await fleet(journey, 200, failures=1)
     await journey.start_all("worker")
@@ -77,7 +79,6 @@ async def test_the_wiped_broker_comes_back_and_every_waiting_job_ends(lone: Lone
             == 200
         )
 
-    await journey.books.execute("UPDATE filaviva.contracts SET policy = policy || '{\"base\": 8}'")
     await until(all_paused, seconds=60)
     journey.now("worker").kill()
     waiting = await fleet(journey, 800)

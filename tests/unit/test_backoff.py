@@ -1,6 +1,7 @@
 """The pause before the next attempt."""
 
 import math
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -63,6 +64,7 @@ def test_every_pause_lies_between_its_bounds(
 ) -> None:
     found = pause(n, base=base, cap=cap, jitter=jitter, retry_after=retry_after)
 
-    least = max(min(base * 2.0 ** min(n - 1, 900), cap), retry_after or 0)
-    most = max(min(base * 2.0 ** min(n - 1, 900), cap) + jitter, retry_after or 0)
+    drawn = float(min(Fraction(base) * 2 ** (n - 1), Fraction(cap)))
+    least = max(drawn, retry_after or 0)
+    most = max(drawn + jitter, retry_after or 0)
     assert least <= found <= most

@@ -356,9 +356,9 @@ class Lane:
             return
         if long:
             log.info("detached", queue=self.queue, jobs=[str(job_id) for job_id in long])
-        self._prefetch = prefetch
         let_go = [self._held.pop(job_id).delivery for job_id in long]
         await self._consumer.resize(prefetch, settling=let_go)
+        self._prefetch = prefetch
 
     async def _drain(self) -> None:
         """Give back what is not begun, let end what ends in time, stop the rest."""
