@@ -1,7 +1,7 @@
 """Settings: read once in `main`, from FILAVIVA_ variables, and handed down."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -152,6 +152,7 @@ S = TypeVar("S", bound=FromEnvironment)
 def read(model: type[S], environment: Mapping[str, str] | None = None) -> S:
     """Read settings; a wrong one ends the start with its name, what was found, what is expected."""
     given = _given(os.environ if environment is None else environment)
+    _refuse_misspelt(given)
     values: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         variable = PREFIX + name.upper()
@@ -171,6 +172,33 @@ def _given(environment: Mapping[str, str]) -> dict[str, str]:
     files = {name: path for name, path in ours.items() if name.endswith(_FILE)}
     contents = {name.removesuffix(_FILE): _content(name, path) for name, path in files.items()}
     return contents | {name: value for name, value in ours.items() if name not in files}
+
+
+def _refuse_misspelt(given: Mapping[str, str]) -> None:
+    """Refuse the names that can only be meant for us, and that nobody would read.
+
+    Others pass: Kubernetes adds FILAVIVA_…_PORT=tcp://… for each service that is called so.
+    """
+    known = {name.replace("_", ""): name for name in _names(Settings, PREFIX)}
+    groups = {name.partition(_BETWEEN)[0] for name in known.values() if _BETWEEN in name}
+    for name, value in given.items():
+        right = known.get(name.replace("_", ""), name)
+        if right != name and not value.startswith("tcp://"):
+            message = f"{name}: found a setting that nobody reads, expected {right}"
+            raise ConfigurationError(message)
+        if _BETWEEN in name and name.partition(_BETWEEN)[0] not in groups:
+            expected = ", ".join(f"{group}{_BETWEEN}…" for group in sorted(groups))
+            message = f"{name}: found a setting that nobody reads, expected one of {expected}"
+            raise ConfigurationError(message)
+
+
+def _names(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        group = _group(field)
+        if group is None:
+            yield prefix + name.upper()
+        else:
+            yield from _names(group, prefix + name.upper() + _BETWEEN)
 
 
 def _members(given: Mapping[str, str], prefix: str) -> dict[str, str]:

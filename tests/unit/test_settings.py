@@ -51,6 +51,8 @@ def test_queues_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None
         ("FILAVIVA_METRICS__PORT", "70000", ("'70000'", "65535")),
         ("FILAVIVA_WORKER__QUEUES", "LLM", ("'LLM'", "pattern")),
         ("FILAVIVA_WORKER__CONCURENCY", "5", ("nobody reads", "CONCURRENCY")),
+        ("FILAVIVA_WORKER_CONCURRENCY", "5", ("nobody reads", "FILAVIVA_WORKER__CONCURRENCY")),
+        ("FILAVIVA_BROKR__URL", "amqp://x/", ("nobody reads", "FILAVIVA_BROKER__…")),
         ("FILAVIVA_BROKER__URL", None, ("nothing", "amqp://")),
         ("FILAVIVA_POSTGRES__URL", None, ("nothing", "postgresql://")),
         ("FILAVIVA_BROKER__URL", "http://x", ("amqp://",)),
@@ -67,6 +69,18 @@ def test_a_wrong_setting_says_its_name_what_was_found_and_what_is_expected(
     assert ", expected" in said
     for part in parts:
         assert part in said
+
+
+def test_what_kubernetes_adds_for_a_service_of_our_name_is_no_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = "tcp://10.0.0.7:9101"
+
+    found = settings(
+        monkeypatch, FILAVIVA_METRICS_PORT=port, FILAVIVA_PRODUCER_SERVICE_HOST="10.0.0.7"
+    )
+
+    assert found.metrics.port == 0
 
 
 @pytest.mark.parametrize(
