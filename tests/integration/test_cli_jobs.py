@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pwd
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
@@ -155,7 +156,7 @@ async def test_watching_shows_every_change_and_ends_with_the_job(
         await jobs.all(tell, id=job, state=state)
     answer = await watching
 
-    assert answer.code == 0, answer.err
+    assert (answer.code, answer.err) == (0, "")
     lines = answer.out.splitlines()
     assert [line.split()[-1] for line in lines[:2]] == ["status=running", "status=succeeded"]
     assert lines[2].startswith("succeeded after 0 attempt(s)")
@@ -166,9 +167,24 @@ async def test_watching_a_job_that_failed_has_exit_code_1(cli: CommandLine, morg
 
     answer = await asyncio.to_thread(cli, "jobs", "watch", str(job), "--json")
 
-    assert answer.code == 1
+    assert (answer.code, answer.err) == (1, "")
     last = json.loads(answer.out.splitlines()[-1])
     assert (last["status"], last["error"]["message"]) == ("failed", "the total is wrong")
+
+
+async def test_a_wrong_password_is_a_configuration_error_in_the_servers_own_words(
+    database: str,
+) -> None:
+    parts = urlsplit(database)
+    there = f"{parts.username}:sesame@{parts.hostname}:{parts.port}"
+    cli = CommandLine(FILAVIVA_POSTGRES__URL=urlunsplit(parts._replace(netloc=there)))
+
+    answer = await asyncio.to_thread(cli, "jobs", "list")
+
+    assert answer.code == 2
+    assert "refuses: password authentication failed" in answer.err
+    assert "sqlalche" not in answer.err
+    assert "sesame" not in answer.err
 
 
 async def test_a_database_that_was_never_set_up_is_a_configuration_error(

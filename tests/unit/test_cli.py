@@ -52,7 +52,8 @@ def test_every_command_that_is_listed_exists_and_explains_itself(name: str) -> N
     shown = filaviva(name, "--help")
 
     assert (shown.code, shown.err) == (0, "")
-    assert f"Usage: filaviva {name}" in shown.out
+    assert shown.out.startswith(f"Usage: filaviva {name}")
+    assert "--install-completion" not in shown.out
 
 
 def test_the_release_is_told() -> None:
@@ -120,6 +121,23 @@ def test_running_a_service_that_is_not_installed_names_those_that_are() -> None:
     assert answer.code == 2
     for name in ("wroker", "producer", "worker", "retry-scheduler", "dlq-handler"):
         assert name in answer.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jobs", "list", "--status", "succeded"),
+        ("dlq", "list", "--status", "succeded"),
+        ("dlq", "groups", "--state", "succeded"),
+    ],
+)
+def test_a_misspelt_state_is_a_usage_error_that_names_the_right_ones(
+    words: tuple[str, ...],
+) -> None:
+    answer = filaviva(*words)
+
+    assert answer.code == 2
+    assert "found 'succeded', expected one of" in answer.err
 
 
 def test_what_is_no_id_is_a_usage_error() -> None:

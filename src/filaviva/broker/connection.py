@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 import aiormq
 from aiormq.abc import AbstractConnection as Connection
@@ -15,6 +15,7 @@ from aiormq.exceptions import (
     ChannelAccessRefused,
     ChannelNotFoundEntity,
     ChannelPreconditionFailed,
+    InvalidFrameError,
 )
 
 from filaviva.errors import Unreachable
@@ -73,9 +74,12 @@ async def connect(url: str, *, name: str) -> Connection:
     """Open a connection that does not repair itself; `name` is what the broker's console shows."""
     with client_errors():
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            return await aiormq.connect(
-                _with_heartbeat(url), client_properties={"connection_name": name}
-            )
+            try:
+                return await aiormq.connect(
+                    _with_heartbeat(url), client_properties={"connection_name": name}
+                )
+            except InvalidFrameError as closed:  # the library's words for a Close before OpenOk
+                raise Unreachable(_locked_out(url)) from closed
 
 
 async def open_channel(connection: Connection, *, confirms: bool) -> Channel:
@@ -151,6 +155,14 @@ def _explain(error: BaseException | None) -> str:
     if error is None:
         return "closed"
     return ", ".join(str(argument) for argument in error.args) or type(error).__name__
+
+
+def _locked_out(url: str) -> str:
+    vhost = unquote(urlsplit(url).path[1:]) or "/"
+    return (
+        f"the broker: it did not open the virtual host {vhost!r}; "
+        "expected one that exists and that this user may enter"
+    )
 
 
 def _with_heartbeat(url: str) -> str:

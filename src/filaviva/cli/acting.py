@@ -12,13 +12,14 @@ from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.database import connect, redacted
-from filaviva.database.transaction import DATABASE_ERRORS, code, transact, unreachable
+from filaviva.database.transaction import DATABASE_ERRORS, code, transact, unreachable, words
 from filaviva.errors import ConfigurationError, FilavivaError, Unreachable
 from filaviva.settings import FromEnvironment, PostgresSettings, read
 from filaviva.telemetry import logs
 
 T = TypeVar("T")
 
+_NO_ENTRY = ("28", "3D")  # a wrong user or password; no such database
 _NO_TABLE, _NO_SCHEMA, _NO_COLUMN = "42P01", "3F000", "42703"
 
 
@@ -39,6 +40,8 @@ def author() -> str:
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's work to its end; what is logged meanwhile goes to stderr."""
     logs.configure(service="cli", level=logging.WARNING)
+    # What the broker's library logs as an error is raised as well, and told in our words.
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)
     return asyncio.run(work)
 
 
@@ -95,8 +98,11 @@ def database_errors(url: str) -> Iterator[None]:
 def _ours(error: Exception, url: str) -> FilavivaError:
     where = redacted(url)
     if unreachable(error):
-        return Unreachable(f"the database at {where} does not answer: {error}")
+        return Unreachable(f"the database at {where} does not answer: {words(error)}")
+    if (code(error) or "").startswith(_NO_ENTRY):
+        detail = f"FILAVIVA_POSTGRES__URL: the database at {where} refuses: {words(error)}"
+        return ConfigurationError(detail)
     if isinstance(error, ProgrammingError) and code(error) in (_NO_TABLE, _NO_SCHEMA, _NO_COLUMN):
         detail = f"the database at {where} is not set up for this release: run `filaviva setup`"
         return ConfigurationError(detail)
-    return FilavivaError(f"the database at {where} refuses: {error}")
+    return FilavivaError(f"the database at {where} refuses: {words(error)}")

@@ -13,7 +13,10 @@ from filaviva.errors import NotFound
 from filaviva.registry import Registered, Registry
 
 app = typer.Typer(
-    help="See what is published in the registry.", no_args_is_help=True, rich_markup_mode=None
+    help="See what is published in the registry.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 _COLUMNS = ("type", "version", "app", "queue", "maxAttempts", "timeout", "deprecated")

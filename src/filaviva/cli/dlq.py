@@ -7,6 +7,7 @@ import typer
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.cli import acting, replaying
+from filaviva.cli.choices import GROUP_STATES, LETTER_STATES, one_of
 from filaviva.cli.ids import identifier, optional
 from filaviva.cli.moments import seconds
 from filaviva.cli.output import DryRun, Json, Yes, ask, show_facts, show_json, show_list
@@ -19,6 +20,7 @@ from filaviva.operations.replay import ReplayRequest
 
 app = typer.Typer(
     help="Look at dead letters; replay, correct or discard them.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -36,7 +38,10 @@ _LETTER_COLUMNS = ("id", "status", "reason", "type", "jobId", "attempts", "costU
 @app.command()
 def groups(
     *,
-    state: Annotated[str | None, typer.Option(help="open, snoozed or resolved.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(callback=one_of(GROUP_STATES), help="open, snoozed or resolved."),
+    ] = None,
     limit: Limit = 50,
     json: Json = False,
 ) -> None:
@@ -59,7 +64,10 @@ def list_letters(  # noqa: PLR0913 - one argument per filter
     error_class: Annotated[str | None, typer.Option(help="Such as invalid_output.")] = None,
     reason: Annotated[str | None, typer.Option(help="Such as attempts_exhausted.")] = None,
     status: Annotated[
-        str | None, typer.Option(help="open, replaying, resolved or discarded.")
+        str | None,
+        typer.Option(
+            callback=one_of(LETTER_STATES), help="open, replaying, resolved or discarded."
+        ),
     ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,

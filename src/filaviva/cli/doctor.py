@@ -10,7 +10,7 @@ from filaviva.cli.output import Json, show_json
 from filaviva.operations.doctor import Addresses, Finding, examine, healthy
 from filaviva.settings import Settings, read
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _MARKS: Final = {"ok": "ok", "attention": "look", "wrong": "WRONG", "unknown": "?"}
 

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.cli import acting, submitting, watching
+from filaviva.cli.choices import JOB_STATES, one_of
 from filaviva.cli.exits import FAILED
 from filaviva.cli.ids import identifier, optional
 from filaviva.cli.output import Json, show_facts, show_json, show_list
@@ -18,7 +19,10 @@ from filaviva.operations import jobs, shapes
 from filaviva.operations.submit import Submitted
 
 app = typer.Typer(
-    help="Submit jobs and see what became of them.", no_args_is_help=True, rich_markup_mode=None
+    help="Submit jobs and see what became of them.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
@@ -105,7 +109,10 @@ def get(
 @app.command("list")
 def list_jobs(  # noqa: PLR0913 - one argument per filter
     *,
-    status: Annotated[list[str] | None, typer.Option(help="Repeat for more.")] = None,
+    status: Annotated[
+        list[str] | None,
+        typer.Option(callback=one_of(JOB_STATES), help="Such as running; repeat for more."),
+    ] = None,
     job_type: Annotated[str | None, typer.Option("--type", help="Only this type.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="name=value; repeat for more.")] = None,
     tenant: Tenant = "default",

@@ -16,7 +16,10 @@ from filaviva.operations.shapes import moment
 _COLUMNS = ("id", "name", "tenant", "scopes", "types", "lastUsedAt", "expiresAt", "revokedAt")
 
 app = typer.Typer(
-    help="Create, list and revoke API keys.", no_args_is_help=True, rich_markup_mode=None
+    help="Create, list and revoke API keys.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 

@@ -11,7 +11,12 @@ from filaviva.cli.output import DryRun, Json, Yes, ask, show_facts, show_json, s
 from filaviva.errors import Rejected
 from filaviva.operations import replay, replay_report
 
-app = typer.Typer(help="Follow and stop replays.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Follow and stop replays.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 ReplayId = Annotated[str, typer.Argument(metavar="ID", help="The replay's id.")]
 _COLUMNS = ("id", "status", "author", "reason", "patched", "createdAt", "finishedAt")

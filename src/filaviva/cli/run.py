@@ -10,7 +10,7 @@ from filaviva.errors import ConfigurationError
 
 GROUP: Final = "filaviva.services"
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from filaviva.cli.output import Json, show_facts, show_json
 from filaviva.operations.setup import setup as set_up
 from filaviva.settings import Settings, read
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 Definitions = Annotated[
     Path | None,

@@ -18,6 +18,7 @@ from filaviva.settings import Settings, read
 
 app = typer.Typer(
     help="Compare the broker with what should be there.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
 )

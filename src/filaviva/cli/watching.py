@@ -15,6 +15,7 @@ from filaviva.operations import jobs, shapes
 
 FINAL: Final = frozenset({"succeeded", "failed", "canceled"})
 _POLL: Final = 0.5
+_GOODBYE: Final = 2.0
 
 Find: TypeAlias = Callable[[AsyncConnection, UUID], Awaitable[jobs.Job]]
 
@@ -74,7 +75,7 @@ async def follow(engine: AsyncEngine, job_id: UUID, say: Printer, find: Find) ->
                 await _hurried(hurry)
     finally:
         stop.set()
-        listening.cancel()
+        await _ended(listening)
 
 
 def _hear(hurry: asyncio.Event, job_id: UUID, heard: str | None) -> None:
@@ -88,6 +89,13 @@ async def _hurried(hurry: asyncio.Event) -> None:
             await hurry.wait()
     except TimeoutError:
         pass
+
+
+async def _ended(listening: asyncio.Task[None]) -> None:
+    """Let it close its connection; a cancel would cut that short, and the driver complain."""
+    _, late = await asyncio.wait({listening}, timeout=_GOODBYE)
+    for task in late:
+        task.cancel()
 
 
 def _word(value: Any) -> str:

@@ -56,6 +56,13 @@ def code(error: BaseException) -> str | None:
     return found
 
 
+def words(error: BaseException) -> str:
+    """Give what the server or the system said, in one line, without the library's frame."""
+    origin = error.orig if isinstance(error, DBAPIError) else error
+    said = str((origin and origin.__cause__) or origin or error)
+    return said.splitlines()[0] if said else type(error).__name__
+
+
 def unreachable(error: BaseException) -> bool:
     """Tell whether the database was not there, as against: it refused what was asked."""
     if isinstance(error, OSError | TimeoutError | PoolExhausted | asyncpg.InterfaceError):

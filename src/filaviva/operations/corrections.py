@@ -63,7 +63,8 @@ def corrected(
         value = canonical.parse(text)
     flaws = validate(type, version, value)
     if flaws:
-        detail = f"the corrected data does not fit {type} v{version}: {flaws[0].detail}"
+        first = f"{flaws[0].pointer or '/'}: {flaws[0].detail}"
+        detail = f"the corrected data does not fit {type} v{version}: {first}"
         raise Rejected("invalid_data", detail, status=422, flaws=flaws)
     return text
 

@@ -58,7 +58,7 @@ async def examine(addresses: Addresses, queues: Sequence[str] | None) -> AsyncIt
     except Unreachable as away:
         yield wrong(
             "broker",
-            f"{addresses.where} does not answer: {away}",
+            f"{addresses.where} cannot be used: {away}",
             "start RabbitMQ, or correct FILAVIVA_BROKER__URL",
         )
         return

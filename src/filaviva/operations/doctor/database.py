@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import outbox
 from filaviva.database import newest_revision, present_revision, redacted
-from filaviva.database.transaction import DATABASE_ERRORS
+from filaviva.database.transaction import DATABASE_ERRORS, words
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
 
 _OLDEST_SUPPORTED: Final = 15
@@ -66,7 +66,7 @@ async def examine(engine: AsyncEngine, url: str, *, lease_seconds: float) -> Asy
     except DATABASE_ERRORS as away:
         yield wrong(
             "database",
-            f"{where} does not answer: {_first_line(away)}",
+            f"{where} cannot be used: {words(away)}",
             "start PostgreSQL, or correct FILAVIVA_POSTGRES__URL",
         )
         return
@@ -80,7 +80,7 @@ async def examine(engine: AsyncEngine, url: str, *, lease_seconds: float) -> Asy
     except DATABASE_ERRORS as refused:
         yield unknown(
             "tables",
-            f"they cannot be read: {_first_line(refused)}",
+            f"they cannot be read: {words(refused)}",
             "run `filaviva setup`, then `filaviva doctor` again",
         )
 
@@ -210,7 +210,3 @@ def _alerts(row: Any) -> Finding:
 
 async def _one(connection: AsyncConnection, statement: str, values: tuple[Any, ...] = ()) -> Any:
     return (await connection.exec_driver_sql(statement, values)).one()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
