@@ -18,7 +18,12 @@ from filaviva.dev.packages import Missing
 from filaviva.dev.readiness import NotReady, wait_until
 from filaviva.dev.supervisor import Supervisor, dev_json, record
 
-app = typer.Typer(help="The embedded stack: every service as its own process.")
+app = typer.Typer(
+    help="The embedded stack: every service as its own process.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
 
 _REFUSED = 4
 _DETACH_PATIENCE = timedelta(minutes=10)  # the first time, packages are installed
@@ -113,6 +118,10 @@ def _detach(options: Options) -> None:
     except NotReady as why:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
         _fail(f"{why}\n{tail}")
+    except KeyboardInterrupt:
+        child.terminate()  # Ctrl-C reaches only us
+        child.wait(_STOP_PATIENCE.total_seconds())
+        raise
     typer.echo(f"ready: {dev_json(state)} (`filaviva dev stop --state {state}` ends it)")
 
 
@@ -137,7 +146,8 @@ def _version(text: str) -> Version:
 def _refuse(state: Path) -> None:
     supervisor = Identity.read(record(state))
     who = f" (pid {supervisor.pid})" if supervisor is not None else ""
-    typer.echo(f"a stack runs on {state} already{who}: end it with `filaviva dev stop`", err=True)
+    how = f"`filaviva dev stop --state {state}`"
+    typer.echo(f"a stack runs on {state} already{who}: {how} ends it", err=True)
     raise typer.Exit(_REFUSED)
 
 

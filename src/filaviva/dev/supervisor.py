@@ -68,6 +68,8 @@ class Supervisor:
                 self._bring_down()
 
     def _bring_up(self) -> None:
+        servers = [server.child.name for server in self.servers.own]
+        self.say(f"starting {', '.join([*servers, 'the services'])} ...")
         self._start(list(self.servers.own), _SERVERS_PATIENCE)
         self._set_up()
         self._api_key = keyring.key(
@@ -197,9 +199,11 @@ class Supervisor:
             api = member.http if member.service in WITH_API else ""
             self.say(f"{member.child.name:<16} {api:<24} metrics {member.metrics}")
         self.say(f"everything else: {dev_json(self.options.state)}")
+        self.say(f"Ctrl-C here, or `filaviva dev stop --state {self.options.state}`, ends it")
 
     def _bring_down(self) -> None:
         self._stopping.set()
+        self.say("stopping ...")
         dev_json(self.options.state).unlink(missing_ok=True)
         for member in self.members:
             member.child.terminate()

@@ -110,10 +110,15 @@ async def filaviva(*arguments: str, log: Path, added: Mapping[str, str] | None =
             stdout=output,
             stderr=output,
             env={**os.environ, **(added or {})},
+            # Ctrl-C is for us: `dev stop` must go on, and `dev` is told by us alone.
+            start_new_session=True,
         )
     try:
         async with asyncio.timeout(PATIENCE):
             status = await process.wait()
+    except asyncio.CancelledError:
+        await _end(process, by=signal.SIGINT)
+        raise
     except TimeoutError:
         process.kill()
         raise DemoFailed(f"`filaviva {' '.join(arguments)}` took over {PATIENCE:.0f} s") from None
@@ -168,10 +173,10 @@ def _empty(folder: Path) -> None:
     folder.mkdir(parents=True)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process, by: signal.Signals = signal.SIGTERM) -> None:
     if process.returncode is not None:
         return
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(by)
     try:
         async with asyncio.timeout(10):
             await process.wait()
