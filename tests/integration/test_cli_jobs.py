@@ -119,6 +119,21 @@ async def test_a_person_reads_plain_facts_and_nothing_of_what_is_not_known(
     assert shown.endswith("timeline\nnone\n")
 
 
+async def test_a_timeline_shows_all_that_happened(cli: CommandLine, jobs: Jobs) -> None:
+    job = await jobs.queued()
+    why = "the provider has been down since noon and nobody knows when it will be back again"
+    tell = (
+        "INSERT INTO filaviva.job_events (job_id, kind, data)"
+        " VALUES (:id, 'state', jsonb_build_object('why', CAST(:why AS text), 'status', 'failed'))"
+    )
+    await jobs.all(tell, id=job, why=why)
+
+    shown = (await asyncio.to_thread(cli, "jobs", "get", str(job), "--timeline")).out
+
+    assert why in shown
+    assert '"status": "failed"' in shown
+
+
 async def test_a_job_that_is_not_there_has_its_own_exit_code(cli: CommandLine) -> None:
     some = "0190a3f2-0000-7000-8000-000000000000"
 

@@ -6,12 +6,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import aio_pika
 import psutil
 import pytest
 
+from filaviva.dev.child import recover
 from filaviva.dev.http import call
 from fixtures.stacks import Stack, until
 
@@ -105,6 +107,29 @@ def test_leftovers_of_a_killed_run_are_ended_by_the_next_start_and_by_stop(stack
     assert subprocess.run([sys.executable, *stop], check=False).returncode == 0
     assert _running(again) == []
     assert not stack.facts
+
+
+def test_ctrl_c_while_a_detached_stack_comes_up_ends_what_it_has_started(tmp_path: Path) -> None:
+    command = ["-m", "filaviva.dev", "--detach", "--state", str(tmp_path)]
+    starting = subprocess.Popen([sys.executable, *command], start_new_session=True)
+    try:
+        until(lambda: list((tmp_path / "pids").glob("*.json")), what="a first process")
+        everything = [process for process in psutil.process_iter() if _names(process, tmp_path)]
+        assert len(everything) > 1
+        starting.send_signal(signal.SIGINT)
+        assert starting.wait(60) != 0
+        assert _running(everything) == []
+        assert not (tmp_path / "supervisor.json").exists()
+    finally:
+        starting.kill()
+        recover(tmp_path)
+
+
+def _names(process: psutil.Process, state: Path) -> bool:
+    try:
+        return any(str(state) in word for word in process.cmdline())
+    except psutil.Error:
+        return False
 
 
 def _pids(facts: dict[str, dict[str, list[int]]]) -> list[int]:

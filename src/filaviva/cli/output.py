@@ -26,11 +26,15 @@ def show_json(content: Any) -> None:
 def show_list(
     items: Sequence[Mapping[str, Any]], columns: Sequence[str], *, following: str | None = None
 ) -> None:
-    """Print rows under their headings; `following` is where the next page begins."""
+    """Print rows under their headings; `following` is where the next page begins.
+
+    Long cells are cut, except in the last column: it pushes nothing aside.
+    """
     if not items:
         typer.echo("none")
         return
-    cells = [[_cell(item.get(column)) for column in columns] for item in items]
+    *cut, last = columns
+    cells = [[*map(_cell, map(item.get, cut)), _line(item.get(last))] for item in items]
     heads = [_head(column) for column in columns]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     for line in (heads, *cells):
@@ -60,8 +64,12 @@ def _head(name: str) -> str:
     return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
+def _line(value: Any) -> str:
+    return " ".join(_text(value).split())
+
+
 def _cell(value: Any) -> str:
-    text = " ".join(_text(value).split())
+    text = _line(value)
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
 
 
