@@ -8,7 +8,7 @@ May happen twice: yes; the second one finds the first by (tenant, key) and gets 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from uuid import UUID
 
 import structlog
@@ -116,6 +116,7 @@ class Limits:
     """How many go into one commit, how many may wait, how long the database may be away."""
 
     batch: int = 500
+    lanes: int = 2
     waiting: int = 10_000
     patience_seconds: float = 8
 
@@ -134,7 +135,7 @@ class Submitter:
         self._hand_over = hand_over
         self._limits = limits or Limits()
         self._waiting: list[_Entry] = []
-        self._flushing: asyncio.Task[None] | None = None
+        self._lanes: set[asyncio.Task[None]] = set()
 
     async def submit(self, submission: Submission) -> Submitted:
         """Return once the job is committed; `Rejected` or `Unreachable` say why it is not."""
@@ -143,8 +144,8 @@ class Submitter:
             raise Rejected("overloaded", detail, status=503, retry_after=1)
         entry = _Entry(submission, asyncio.get_running_loop().create_future())
         self._waiting.append(entry)
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush(), name="submit")
+        if self._free():
+            self._lanes.add(asyncio.create_task(self._flush(), name="submit"))
         return await entry.answer
 
     async def find(self, tenant: str, key: str, fingerprint: bytes) -> Submitted | None:
@@ -155,6 +156,12 @@ class Submitter:
             return None
         return Submitted(kept.id, kept.state, duplicate=True)
 
+    def _free(self) -> bool:
+        # A second lane only for a full batch: the database works on one while we write the next,
+        # and fewer submissions than that still share their commits.
+        full = len(self._waiting) >= self._limits.batch
+        return not self._lanes or (full and len(self._lanes) < self._limits.lanes)
+
     async def _flush(self) -> None:
         try:
             while self._waiting:
@@ -162,7 +169,8 @@ class Submitter:
                 del self._waiting[: self._limits.batch]
                 await self._settle(batch)
         finally:
-            self._flushing = None
+            # Here and not in a callback: who comes in between must not wait for a lane that ended.
+            self._lanes.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
     async def _settle(self, batch: list[_Entry]) -> None:
         by_key: dict[Key, list[_Entry]] = {}
