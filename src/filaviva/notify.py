@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from uuid import UUID
 
 import structlog
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from filaviva.database.transaction import DATABASE_ERRORS
 from filaviva.service import wait
 
 CHANNEL = "filaviva_jobs"
@@ -58,6 +58,6 @@ class Notifier:
             async with self._engine.connect() as connection:
                 autocommit = await connection.execution_options(isolation_level="AUTOCOMMIT")
                 await autocommit.exec_driver_sql("SELECT pg_notify($1, $2)", (CHANNEL, payload))
-        except (DBAPIError, OSError) as unreachable:
+        except DATABASE_ERRORS as unreachable:
             log.info("a change was not announced; those who wait will poll", why=str(unreachable))
         return len(ids)

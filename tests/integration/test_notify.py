@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -88,6 +89,17 @@ async def test_the_loop_gathers_while_it_pauses_and_tells_the_rest_at_its_end(
 
 async def test_a_database_that_is_away_ends_no_loop() -> None:
     engine = connect("postgresql://nobody@127.0.0.1:1/nowhere", name="test")
+    notifier = Notifier(engine)
+    notifier.changed([uuid4()])
+
+    assert await notifier.step() == 1
+    await engine.dispose()
+
+
+async def test_a_server_that_refuses_the_connection_ends_no_loop(database: str) -> None:
+    # The driver's own error, as while a server starts up: SQLAlchemy lets it through.
+    parts = urlsplit(database)
+    engine = connect(urlunsplit(parts._replace(path="/nowhere")), name="test")
     notifier = Notifier(engine)
     notifier.changed([uuid4()])
 
