@@ -1,6 +1,8 @@
 """Settle: every outcome is recorded once, and one bad neighbour costs nobody else's."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
@@ -294,3 +296,63 @@ async def test_the_loop_records_what_is_left_before_it_ends(jobs: Jobs, recorder
     await asyncio.wait_for(recorder.settling.run(stop), 20)
 
     assert recorder.counted == dict.fromkeys(several, True)
+
+
+@pytest.mark.usefixtures("effect_table")
+async def test_an_outcome_is_told_once_though_its_row_is_let_go_in_the_middle_of_the_batch(
+    jobs: Jobs,
+) -> None:
+    told: list[UUID] = []
+    settling = Settling(
+        jobs.engine,
+        unsent(jobs.engine),
+        Topology(),
+        lambda facts: told.extend(fact.job.id for fact in facts if fact.counted),
+    )
+    first, second, third = [await jobs.running() for _ in range(3)]
+    async with holding(jobs, second):
+        async with holding(jobs, first):
+            for job in (first, second, third):
+                settling.add(await ended(jobs, job, None, row(str(job))))
+            step = asyncio.create_task(settling.step())
+            # The second one's turn, for as long as a lock is awaited: the first one is apart.
+            await until(lambda: settling._apart, seconds=20)  # noqa: SLF001
+        await until(lambda: first in told)
+        await step
+    await until(lambda: second in told)
+
+    assert sorted(told) == sorted([first, second, third])
+
+
+async def test_a_statement_that_takes_too_long_is_repeated_and_ends_no_worker(jobs: Jobs) -> None:
+    recorder = Recorder(jobs.engine)
+    job = await jobs.running()
+    failed = await ended(jobs, job, Retry(Failure("timeout", "Slow", "too slow")))
+
+    async with jobs.engine.begin() as holder:
+        await holder.execute(text("LOCK TABLE filaviva.attempts"))
+        settling = asyncio.create_task(recorder.settle(failed))
+        await until(lambda: _canceled_once(jobs), seconds=20)
+        assert not settling.done()
+    await asyncio.wait_for(settling, 20)
+
+    assert recorder.counted == {job: True}
+
+
+async def _canceled_once(jobs: Jobs) -> bool:
+    """End the waiting statement as its time limit would."""
+    found = await jobs.all(
+        "SELECT pg_cancel_backend(pid) AS canceled FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    return bool(found)
+
+
+@asynccontextmanager
+async def holding(jobs: Jobs, job: UUID) -> AsyncIterator[None]:
+    """Hold a job's row, as somebody with an open transaction does."""
+    async with jobs.engine.begin() as connection:
+        await connection.execute(
+            text("SELECT 1 FROM filaviva.jobs WHERE id = :id FOR UPDATE"), {"id": job}
+        )
+        yield

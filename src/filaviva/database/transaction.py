@@ -15,6 +15,7 @@ T = TypeVar("T")
 _SERIALIZATION_FAILURE = "40001"
 _DEADLOCK = "40P01"
 _LOCK_NOT_AVAILABLE = "55P03"
+_CANCELED = "57014"  # by the statement's time limit
 _TRIES = 5
 
 # Everything that can come out of a statement; while it connects, SQLAlchemy lets the driver's own
@@ -76,3 +77,9 @@ def unreachable(error: BaseException) -> bool:
 def locked(error: BaseException) -> bool:
     """Tell whether somebody else held a row for longer than we wait."""
     return code(error) == _LOCK_NOT_AVAILABLE
+
+
+def transient(error: BaseException) -> bool:
+    """Tell whether our own statement may pass later: nobody there, rivals, or too much to do."""
+    rivals = (_LOCK_NOT_AVAILABLE, _SERIALIZATION_FAILURE, _DEADLOCK, _CANCELED)
+    return unreachable(error) or code(error) in rivals

@@ -18,7 +18,13 @@ from filaviva import failpoints
 from filaviva.broker.connection import Backoff
 from filaviva.broker.topology import Topology
 from filaviva.classification import classify
-from filaviva.database.transaction import DATABASE_ERRORS, locked, transact, unreachable
+from filaviva.database.transaction import (
+    DATABASE_ERRORS,
+    locked,
+    transact,
+    transient,
+    unreachable,
+)
 from filaviva.handler import Handler
 from filaviva.outbox import OutboxRow
 from filaviva.outcome import Canceled, Dead, Done, Outcome, Retry
@@ -45,6 +51,7 @@ class Ended:
     handler: Handler
     outcome: Outcome | Ending
     seconds: float
+    apart: bool = False  # recorded and told by a task of its own
 
 
 Listener: TypeAlias = Callable[[Sequence[Settled]], None]
@@ -63,7 +70,7 @@ class Settling:
         self._listener = listener
         self._ended: list[Ended] = []
         self._some = asyncio.Event()
-        self._held: dict[UUID, asyncio.Task[None]] = {}
+        self._apart: set[asyncio.Task[None]] = set()
 
     def add(self, ended: Ended) -> None:
         """Take over an ended attempt; it will be recorded, however long that takes."""
@@ -78,13 +85,14 @@ class Settling:
                 await _first(self._some, stop)
             else:
                 await self.step()
-        await asyncio.gather(*self._held.values())
+        await asyncio.gather(*self._apart)
 
     async def step(self) -> int:
         """Record one batch; return how many attempts it settled."""
         batch, self._ended = self._ended[:BATCH], self._ended[BATCH:]
         failpoints.passing("complete.before")
         counted = await self._completed([each for each in batch if isinstance(each.outcome, Done)])
+        batch_size, batch = len(batch), [each for each in batch if not each.apart]
         # A completion whose effect the database refused has become a failure meanwhile.
         counted |= await self._failed(
             [each for each in batch if isinstance(each.outcome, Retry | Dead)]
@@ -93,8 +101,8 @@ class Settling:
         counted |= await self._released([e for e in batch if e.outcome is Ending.SHUTDOWN])
         counted |= await self._closed_before([e for e in batch if e.job.id not in counted])
         failpoints.passing("complete.committed")
-        self._tell([each for each in batch if each.job.id not in self._held], counted)
-        return len(batch)
+        self._tell(batch, counted)
+        return batch_size
 
     def _tell(self, ended: Sequence[Ended], counted: set[UUID]) -> None:
         self._listener([Settled(e.job, e.outcome, e.seconds, e.job.id in counted) for e in ended])
@@ -105,25 +113,32 @@ class Settling:
         if len(ended) == 1:
             return await self._alone(ended[0])
         try:
-            return await self._until_answered(lambda: self._complete(ended), patient=False)
+            return await self._until_answered(lambda: self._complete(ended), again=unreachable)
         except Exception:  # noqa: BLE001 - the border to users' statements and types
             return await self._one_by_one(ended)
 
-    async def _alone(self, each: Ended, *, patient: bool = False) -> set[UUID]:
+    async def _alone(
+        self, each: Ended, *, again: Callable[[BaseException], bool] = unreachable
+    ) -> set[UUID]:
         try:
-            return await self._until_answered(lambda: self._complete([each]), patient=patient)
+            return await self._until_answered(lambda: self._complete([each]), again=again)
         except Exception as refused:  # noqa: BLE001 - the border to users' statements and types
             if locked(refused):
-                self._held[each.job.id] = asyncio.create_task(self._insist(each))
+                self._set_apart(each)
             else:
                 each.outcome = classify(refused.__cause__ or refused, each.handler.policy)
             return set()
 
-    async def _insist(self, each: Ended) -> None:
+    def _set_apart(self, each: Ended) -> None:
         """Somebody holds its row for long: record it beside the others, who need not wait."""
-        counted = await self._alone(each, patient=True)
+        each.apart = True
+        task = asyncio.create_task(self._insist(each))
+        self._apart.add(task)
+        task.add_done_callback(self._apart.discard)
+
+    async def _insist(self, each: Ended) -> None:
+        counted = await self._alone(each, again=_absent_or_locked)
         counted |= await self._failed([each])
-        del self._held[each.job.id]
         self._tell([each], counted)
 
     async def _one_by_one(self, ended: Sequence[Ended]) -> set[UUID]:
@@ -184,17 +199,26 @@ class Settling:
             return set()
         return await self._until_answered(lambda: transact(self._engine, lambda c: closed(c, jobs)))
 
-    async def _until_answered(self, work: Callable[[], Awaitable[T]], *, patient: bool = True) -> T:
-        """Try again while the database is away (or, if `patient`, while a row is held)."""
+    async def _until_answered(
+        self,
+        work: Callable[[], Awaitable[T]],
+        *,
+        again: Callable[[BaseException], bool] = transient,
+    ) -> T:
+        """Try again while the database is away, or for whatever else `again` says."""
         backoff = Backoff(first=0.2, most=5)
         while True:
             try:
                 return await work()
             except DATABASE_ERRORS as error:
-                if not (unreachable(error) or (patient and locked(error))):
+                if not again(error):
                     raise
                 log.warning("outcomes wait for the database", why=str(error)[:200])
                 await asyncio.sleep(backoff.next())
+
+
+def _absent_or_locked(error: BaseException) -> bool:
+    return unreachable(error) or locked(error)
 
 
 def _closes(outcome: Outcome | Ending) -> bool:
