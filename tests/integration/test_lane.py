@@ -407,6 +407,20 @@ async def test_a_worker_stopped_in_the_middle_of_a_claim_hands_its_deliveries_ba
     await until(lambda: ground.all_ready(1))
 
 
+async def test_a_job_whose_row_somebody_holds_does_not_keep_the_others(ground: Ground) -> None:
+    held, *others = await ground.queued(4)
+    ground.gates.let(held, *others)
+
+    async with ground.jobs.engine.connect() as holder:
+        await holder.execute(
+            text("SELECT 1 FROM filaviva.jobs WHERE id = :id FOR UPDATE"), {"id": held}
+        )
+        async with ground.worker(slots=4):
+            await until(lambda: set(ground.gates.runs) == set(others), seconds=20)
+            await holder.rollback()
+            await until(ground.all_succeeded, seconds=20)
+
+
 async def _waits_for_a_lock(ground: Ground) -> bool:
     found = await ground.jobs.one(
         "SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database()"

@@ -41,8 +41,6 @@ log = structlog.get_logger("filaviva")
 BATCH = 100
 # A delivery that finds no slot for so long goes back to the queue's end, for an idle worker.
 PATIENCE = 2.0
-
-
 # For how long a suspect steps back while another one runs; in seconds, then jittered.
 SUSPECT_PAUSE = 1.0
 
@@ -119,6 +117,7 @@ class Lane:
         self._detached: set[UUID] = set()
         self._prefetch = limits.slots
         self._suspect: UUID | None = None
+        self._most = BATCH  # at once; fewer after the database refused a batch
         self._closed = False
         self._some = asyncio.Event()
         self._idle = asyncio.Event()
@@ -195,14 +194,15 @@ class Lane:
         stopping.cancel()
 
     async def _claim_batch(self, stop: asyncio.Event) -> None:
-        count = min(BATCH, self._free, len(self._waiting))
+        count = min(self._most, self._free, len(self._waiting))
         batch = [self._waiting.popleft() for _ in range(count)]
         failpoints.passing("claim.before")
         claims = await self._claimed([each.wake for each in batch], stop)
         failpoints.passing("claim.committed")
         if claims is None:
-            self._waiting.extendleft(reversed(batch))
+            self._put_back(batch)
             return
+        self._most = min(BATCH, 2 * self._most)
         later: dict[Verdict, list[Waiting]] = {Verdict.EARLY: [], Verdict.SUSPECT: []}
         for each in batch:
             job = claims.claimed.get(each.wake.job_id)
@@ -219,8 +219,16 @@ class Lane:
         await self._reissue(later[Verdict.EARLY])
         await self._reissue(later[Verdict.SUSPECT], pause=SUSPECT_PAUSE)
 
+    def _put_back(self, batch: Sequence[Waiting]) -> None:
+        """Stopped, or refused: then one by one, and who is refused alone goes behind the others."""
+        if len(batch) == 1:
+            self._waiting.extend(batch)
+        else:
+            self._waiting.extendleft(reversed(batch))
+        self._most = 1
+
     async def _claimed(self, wanted: Sequence[WakeUp], stop: asyncio.Event) -> Claims | None:
-        """Claim, again while the database is away; None when stopped meanwhile."""
+        """Claim, again while the database is away; None when stopped meanwhile, or refused."""
         claim_id = uuid4()
         backoff = Backoff(first=0.1, most=5)
         unsure = False
@@ -231,6 +239,8 @@ class Lane:
                 unsure = unsure or unreachable(error)
                 log.warning("claims wait for the database", why=str(error)[:200])
                 await wait(stop, backoff.next())
+                if not unsure:  # somebody holds one of the rows: it must not keep the others
+                    break
         return None
 
     async def _claim_once(
