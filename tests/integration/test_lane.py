@@ -1,6 +1,7 @@
 """The lane on real servers: slots bound the work, and no delivery is lost, doubled or hoarded."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -267,6 +268,27 @@ async def test_a_long_job_lives_on_without_its_message_and_its_slot_stays_taken(
         await until(lambda: prefetch(worker) == 2)
 
     assert ground.gates.most == 2
+    assert await ground.empty()
+
+
+async def test_beside_a_detached_job_only_as_many_are_held_as_can_run(ground: Ground) -> None:
+    (long,) = await ground.queued()
+
+    async with ground.worker(slots=3, detach_after=2) as worker:
+        await until(lambda: ground.gates.running)
+        await until(lambda: worker.lanes[0]._room._held[long].since + 1 < time.monotonic())  # noqa: SLF001
+        beside = await ground.queued(2)
+        await until(lambda: len(ground.gates.running) == 3)
+        waiting = await ground.queued(4)
+        await until(lambda: prefetch(worker) != 3)
+        assert await ready(ground.vhost, QUEUE) == 4  # where an idle worker would find them
+
+        ground.gates.let(*beside, *waiting)
+        await until(lambda: len(ground.gates.runs) == 7)
+        ground.gates.let(long)
+        await until(ground.all_succeeded)
+
+    assert {(await ground.jobs.row(job))["issue"] for job in waiting} == {1}
     assert await ground.empty()
 
 

@@ -32,6 +32,7 @@ from filaviva_worker.claim import (
 )
 from filaviva_worker.facts import Facts, NotRun, Settled
 from filaviva_worker.live import Ending, LiveJobs
+from filaviva_worker.room import Room
 from filaviva_worker.settle import Ended, Settling
 from filaviva_worker.strangers import Strangers
 from filaviva_worker.wakeup import WakeUp, read
@@ -74,14 +75,6 @@ class Waiting:
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The unacknowledged delivery of a running job."""
-
-    delivery: Delivery
-    since: float
-
-
 class Lane:
     """One queue's wake-ups, from the delivery to the acknowledgement."""
 
@@ -112,9 +105,8 @@ class Lane:
         self._waiting: deque[Waiting] = deque()
         self._later: list[Waiting] = []
         self._epochs: dict[UUID, int] = {}  # of every job that waits or runs here
-        self._held: dict[UUID, Held] = {}
+        self._room = Room(limits.slots, detach_after=limits.detach_after)
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
-        self._detached: set[UUID] = set()
         self._prefetch = limits.slots
         self._suspect: UUID | None = None
         self._most = BATCH  # at once; fewer after the database refused a batch
@@ -273,7 +265,7 @@ class Lane:
         self._live.add(live)
         self._free -= 1
         self._idle.clear()
-        self._held[job.id] = Held(delivery, time.monotonic())
+        self._room.hold(job.id, delivery)
         if job.losses >= SUSPICIOUS:
             self._suspect = job.id
         mark = f"{self.queue}/{job.priority}"
@@ -296,10 +288,9 @@ class Lane:
             self._live.remove(job_id)
             self._tasks.pop(job_id, None)
             self._free += 1
-            held = self._held.pop(job_id, None)
-            if held is not None:
-                self._consumer.settle(held.delivery)
-            self._detached.discard(job_id)
+            delivery = self._room.let_go(job_id)
+            if delivery is not None:
+                self._consumer.settle(delivery)
             if job_id == self._suspect:
                 self._suspect = None
             self._forget(job_id)
@@ -358,16 +349,14 @@ class Lane:
 
     async def _detach(self) -> None:
         """Let long jobs live on by their lease alone: the broker must not end our consumer."""
-        now, limit = time.monotonic(), self._limits.detach_after
-        long = {job_id for job_id, held in self._held.items() if now - held.since > limit}
-        self._detached |= long
-        prefetch = self._limits.slots - len(self._detached)
-        if prefetch == self._prefetch:
-            return
+        long = self._room.detach()
         if long:
             log.info("detached", queue=self.queue, jobs=[str(job_id) for job_id in long])
-        let_go = [self._held.pop(job_id).delivery for job_id in long]
-        await self._consumer.resize(prefetch, settling=let_go)
+        elif self._room.left(self._epochs) == self._prefetch:
+            return
+        self._room.begin_anew(self._epochs)
+        prefetch = self._room.left(self._epochs)
+        await self._consumer.resize(prefetch, settling=long.values())
         self._prefetch = prefetch
 
     async def _drain(self) -> None:
