@@ -120,8 +120,11 @@ class Consumer:
                 if session is not None:
                     await self._consume(session)
             except Unreachable as lost:
-                # The supervisor sees the lost channel too: the next begins with this prefetch.
+                # A channel that is only slow looks sound, but has no consumer any more: the
+                # supervisor gives it up, and the next one begins with this prefetch.
                 self._problem = str(lost)
+                if session is not None:
+                    session.canceled.set()
 
     async def _attempt(
         self, stopped: "asyncio.Future[Any]", cause: str | None, backoff: Backoff
