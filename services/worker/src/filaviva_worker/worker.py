@@ -3,8 +3,9 @@
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import groupby
 from typing import Any
 from uuid import uuid4
 
@@ -171,8 +172,21 @@ def wanted_queues(app: App, settings: Settings) -> tuple[str, ...]:
 
 
 def what_it_reads(app: App) -> list[dict[str, Any]]:
-    """List the ranges of versions that the app reads."""
+    """List the versions that the app reads, as ranges without a gap."""
     return [
-        {"type": kind, "min": min(versions), "max": max(versions)}
+        {"type": kind, "min": low, "max": high}
         for kind, versions in sorted(app.handlers.items())
+        for low, high in _ranges(sorted(versions))
     ]
+
+
+def _ranges(versions: Sequence[int]) -> Iterator[tuple[int, int]]:
+    # Where versions follow each other, their distance from the place in the list stays the same.
+    for _, run in groupby(enumerate(versions), key=_distance):
+        numbers = [version for _, version in run]
+        yield numbers[0], numbers[-1]
+
+
+def _distance(placed: tuple[int, int]) -> int:
+    place, version = placed
+    return version - place
