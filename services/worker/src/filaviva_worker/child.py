@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import select
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,10 +34,25 @@ def main(pipe: Connection, assignment: Assignment) -> None:
     """Run the attempt and report; the process ends with it."""
     for name in [name for name in os.environ if name.startswith("FILAVIVA_")]:
         del os.environ[name]  # the handler has no business with our servers' passwords
+    # Ctrl-C reaches all processes of a terminal; the worker decides what ends, and when.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_the_worker(pipe)
     outcome = _outcome(pipe, assignment)
     pipe.send(("outcome", outcome))
     pipe.close()
     os._exit(0)  # threads that the handler left behind must not keep the process
+
+
+def _end_with_the_worker(pipe: Connection) -> None:
+    """End when the other side of the pipe is gone: a job may be another worker's by then."""
+    gone = select.poll()
+    gone.register(pipe.fileno(), 0)  # a hang-up is told whatever is asked for
+
+    def watch() -> None:
+        gone.poll()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="worker watch", daemon=True).start()
 
 
 def portable(error: Exception) -> Exception:
@@ -57,7 +74,7 @@ def _outcome(pipe: Connection, assignment: Assignment) -> Outcome:
         pipe.send(("begun", None))
         value = handler.function(message, context)
         return Done(handler.encode_result(value, limit=assignment.max_result_bytes))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the border to code that is not ours
+    except BaseException as error:  # noqa: BLE001 - the border to code that is not ours
         return classify(error, handler.policy, step=context.failed_step)
 
 

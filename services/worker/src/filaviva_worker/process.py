@@ -9,6 +9,7 @@ import multiprocessing
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Any
@@ -40,20 +41,45 @@ async def run_in_process(
     loop = asyncio.get_running_loop()
     ours, theirs = _context.Pipe()
     process = _context.Process(target=child.main, args=(theirs, assignment), daemon=True)
-    await asyncio.to_thread(process.start)
-    theirs.close()
+    try:
+        await _to_its_end(process.start)
+    except asyncio.CancelledError:
+        ours.close()
+        await _ended(process)
+        raise
+    finally:
+        theirs.close()
     ended: asyncio.Future[Outcome | None] = loop.create_future()
     answer = calls_to(remote, loop)
     threading.Thread(target=_serve, args=(ours, answer, loop, ended, begun), daemon=True).start()
     try:
         outcome = await asyncio.shield(ended)
     except asyncio.CancelledError:
-        await asyncio.shield(asyncio.to_thread(_end, process))
+        await _ended(process)
         raise
     finally:
         await remote.rollback()  # what a killed child had begun
-    await asyncio.to_thread(process.join, _PATIENCE)
+    await _to_its_end(lambda: _reap(process))
     return outcome if outcome is not None else _died(process.exitcode)
+
+
+async def _ended(process: Any) -> None:
+    """Return when the process is gone, whoever cancels us meanwhile: we end it as it is."""
+    with suppress(asyncio.CancelledError):
+        await _to_its_end(lambda: _end(process))
+
+
+async def _to_its_end(work: Callable[[], None]) -> None:
+    """Await blocking work, however often we are told to stop meanwhile; then be canceled."""
+    task, canceled = asyncio.ensure_future(asyncio.to_thread(work)), False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            canceled = True
+    task.result()
+    if canceled:
+        raise asyncio.CancelledError
 
 
 def _serve(
@@ -92,6 +118,13 @@ def _answered(answer: Callable[..., Any], operation: str, arguments: Any) -> tup
 def _tell(ended: asyncio.Future[Outcome | None], outcome: Outcome | None) -> None:
     if not ended.done():
         ended.set_result(outcome)
+
+
+def _reap(process: Any) -> None:
+    """It is about to end; what closed its pipe and goes on is ended."""
+    process.join(_PATIENCE)
+    if process.is_alive():
+        _end(process)
 
 
 def _end(process: Any) -> None:
