@@ -93,8 +93,21 @@ async def test_a_contract_that_cannot_be_read_fails_that_job_alone(
     assert outcome.failure.error_class == "unexpected"
 
 
+class Aborted(BaseException):
+    """What some libraries end their tasks with."""
+
+
 @pytest.mark.parametrize(
-    "error", [SystemExit(3), MemoryError(), RecursionError(), KeyError("a\x00b")]
+    "error",
+    [
+        SystemExit(3),
+        MemoryError(),
+        RecursionError(),
+        KeyError("a\x00b"),
+        KeyboardInterrupt(),
+        Aborted(),
+        BaseExceptionGroup("several", [Aborted(), ValueError()]),
+    ],
 )
 async def test_whatever_a_handler_raises_is_an_outcome_that_can_be_stored(
     jobs: Jobs, error: BaseException

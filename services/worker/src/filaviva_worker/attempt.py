@@ -60,7 +60,9 @@ class Attempts:
                 return await self._call(handler, message, job, context, limit)
         except asyncio.CancelledError:
             return _ended(live) or _canceled_from_inside(handler, context)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the border to code that is not ours
+        except GeneratorExit:
+            raise  # nobody waits for this attempt any more
+        except BaseException as error:  # noqa: BLE001 - the border to code that is not ours
             return _ended(live) or classify(error, handler.policy, step=context.failed_step)
 
     async def _call(
