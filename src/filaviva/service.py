@@ -5,8 +5,9 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import structlog
 import uvloop
@@ -17,6 +18,8 @@ from filaviva.telemetry import logs
 from filaviva.telemetry.metrics import Metrics
 
 log = structlog.get_logger("filaviva")
+
+_LAST_SECONDS = 1.0
 
 
 class Loop(Protocol):
@@ -50,8 +53,33 @@ async def _until_stopped(name: str, settings: Settings, main: Main) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _ask_to_stop, stop, number)
     log.info("started", name=name)
-    await main(settings, stop)
-    log.info("stopped", name=name)
+    code = 1
+    try:
+        await main(settings, stop)
+        code = 0
+        log.info("stopped", name=name)
+    finally:
+        await _end_what_is_left(code)
+
+
+async def _end_what_is_left(code: int) -> None:
+    """End the process at once if something in it will not end.
+
+    It would work on with nobody left who renews its leases, beside whoever has its jobs by then.
+    """
+    loop = asyncio.get_running_loop()
+    left: set[asyncio.Task[Any]] = asyncio.all_tasks()
+    left.discard(cast("asyncio.Task[Any]", asyncio.current_task()))
+    for task in left:
+        task.cancel()
+    left.add(loop.create_task(loop.shutdown_default_executor()))
+    _, late = await asyncio.wait(left, timeout=_LAST_SECONDS)
+    if late:
+        log.warning("ended with work that would not end", left=len(late))
+        if code:
+            traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(code)
 
 
 def _ask_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:

@@ -89,6 +89,45 @@ def test_a_second_signal_ends_it_at_once_whatever_it_is_doing(ending: str) -> No
     assert process.returncode == 1
 
 
+_LEFT_TASK = """
+    async def stubborn():
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                pass
+    left = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+"""
+_LEFT_THREAD = """
+    import time
+    left = asyncio.create_task(asyncio.to_thread(time.sleep, 60))
+    await asyncio.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("left", [_LEFT_TASK, _LEFT_THREAD], ids=["task", "thread"])
+def test_work_that_would_not_end_does_not_outlive_the_service(left: str) -> None:
+    process = service(left)
+    assert heard(process) == "ready"
+
+    process.send_signal(signal.SIGTERM)
+
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
+def test_a_service_that_breaks_ends_though_work_is_left() -> None:
+    process = service(_LEFT_THREAD + "    raise ZeroDivisionError")
+    assert heard(process) == "ready"
+
+    process.send_signal(signal.SIGTERM)
+
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert "ZeroDivisionError" in err
+
+
 def test_a_service_that_breaks_ends_with_an_error() -> None:
     process = service(_BROKEN)
     assert heard(process) == "ready"
