@@ -31,6 +31,7 @@ from filaviva.database.transaction import DATABASE_ERRORS, transact
 from filaviva.errors import Unreachable
 from filaviva.failpoints import passing
 from filaviva.outbox import RETURNING, OutboxRow
+from filaviva.service import wait
 from filaviva_contracts.envelope import Envelope
 from filaviva_contracts.names import parse_wire_type, schema_uri
 
@@ -187,7 +188,7 @@ class Relay:
             except DATABASE_ERRORS as absent:
                 self._database_problem, left = str(absent), 0
             if left < self._batch:
-                await _wait(stop, self._pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads
+                await wait(stop, self._pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads
 
     async def _lane(self, stop: asyncio.Event) -> None:
         """Relay whatever is ready now; while one lane waits for confirms, the other gathers."""
@@ -327,11 +328,3 @@ def _published() -> None:
 
 def _ignore(_: Fact) -> None:
     """Nobody listens."""
-
-
-async def _wait(stop: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        pass

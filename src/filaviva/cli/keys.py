@@ -11,7 +11,7 @@ from filaviva.cli.moments import moment_after
 from filaviva.cli.output import DryRun, Json, Yes, ask, show_facts, show_json, show_list
 from filaviva.errors import NotFound
 from filaviva.operations import keys
-from filaviva.operations.shapes import moment
+from filaviva.operations.figures import moment
 
 _COLUMNS = ("id", "name", "tenant", "scopes", "types", "lastUsedAt", "expiresAt", "revokedAt")
 

@@ -4,7 +4,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from filaviva.operations.shapes import dumps, moment, money, raw
+from filaviva.operations.figures import moment, money
+from filaviva.operations.shapes import dumps, raw
 
 __all__ = ["ExactResponse", "dumps", "moment", "money", "raw"]
 

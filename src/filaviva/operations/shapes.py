@@ -1,13 +1,12 @@
 """Jobs as they look on the wire: for HTTP and for `--json` alike."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
 import simplejson
 from simplejson.raw_json import RawJSON
 
+from filaviva.operations.figures import moment, money
 from filaviva.operations.jobs import Attempt, Event, Job, LlmCall, Step
 
 
@@ -22,18 +21,6 @@ def dumps(content: Any) -> str:
 def raw(text: str | None) -> RawJSON | None:
     """Embed JSON text as it is (as PostgreSQL gave it); None stays null."""
     return None if text is None else RawJSON(text)
-
-
-def moment(at: datetime | None) -> str | None:
-    """Write a time as RFC 3339 in UTC."""
-    if at is None:
-        return None
-    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def money(amount: Decimal | None) -> str | None:
-    """Write an amount in USD as a decimal string, without an exponent."""
-    return None if amount is None else f"{amount:f}"
 
 
 def job(found: Job) -> dict[str, Any]:
