@@ -2,13 +2,16 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Literal
 from uuid import UUID
 
 import pytest
 from pydantic import BaseModel
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.errors import InvalidOutput, LeaseLost, Retryable
 from filaviva_worker.context import LiveContext
@@ -36,9 +39,8 @@ def context_of(jobs: Jobs) -> Making:
 
     async def make(job: UUID, **different: Any) -> LiveContext:
         mine = await claimed(jobs, job)
-        return LiveContext(
-            mine, Live(mine.id, mine.fence, math.inf), tools(jobs.engine, **different)
-        )
+        with_these = replace(tools(jobs.engine), **different)
+        return LiveContext(mine, Live(mine.id, mine.fence, math.inf), with_these)
 
     return make
 
@@ -357,3 +359,49 @@ async def test_the_error_that_ended_a_step_is_the_one_that_is_told(
 
     with pytest.raises(ValueError, match="the real reason"):
         await (await context_of(job)).step("read", fails)
+
+
+class AwayFor:
+    """An engine whose database is away for some transactions once the work has begun."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._engine = jobs.engine
+        self.connect = jobs.engine.connect
+        self.away = 0
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncConnection]:
+        if self.away:
+            self.away -= 1
+            raise ConnectionRefusedError
+        async with self._engine.begin() as connection:
+            yield connection
+
+
+async def test_an_output_is_kept_though_the_database_was_away_when_the_step_ended(
+    jobs: Jobs, context_of: Making
+) -> None:
+    job, engine = await jobs.running(), AwayFor(jobs)
+
+    async def read() -> int:
+        engine.away = 3
+        return 7
+
+    assert await (await context_of(job, engine=engine)).step("read", read) == 7
+    (step,) = await steps_of(jobs, job)
+    assert step["state"] == "succeeded"
+
+
+async def test_a_step_is_not_kept_waiting_for_a_database_once_the_lease_must_be_over(
+    jobs: Jobs, context_of: Making
+) -> None:
+    job, engine, fresh = await jobs.running(), AwayFor(jobs), True
+
+    async def read() -> int:
+        nonlocal fresh
+        engine.away, fresh = 1000, False
+        return 7
+
+    ctx = await context_of(job, engine=engine, lease_is_fresh=lambda: fresh)
+    with pytest.raises(ConnectionRefusedError):
+        await ctx.step("read", read)

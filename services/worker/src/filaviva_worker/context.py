@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from decimal import Decimal
@@ -17,7 +17,9 @@ from sqlalchemy import Executable
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva import failpoints
+from filaviva.broker.connection import Backoff
 from filaviva.context import Context
+from filaviva.database.transaction import DATABASE_ERRORS, transact, transient
 from filaviva.errors import LeaseLost, Retryable
 from filaviva.shape import Shape
 from filaviva_worker import calls
@@ -124,12 +126,26 @@ class LiveContext(Context):
 
     async def finish_step(self, name: str, state: Any, output: str | None = None) -> None:
         """Store what the step came to."""
-        async with self._tools.engine.begin() as connection:
-            await self._checkpoints().finish(connection, name, state, output)
+        steps = self._checkpoints()
+        await self._until_stored(lambda on: steps.finish(on, name, state, output), state)
         self._tools.metrics.step_attempts.labels(self._job.type, name, state).inc()
         if state == "failed":
             self.failed_step = name
         failpoints.passing("step.saved")
+
+    async def _until_stored(
+        self, write: Callable[[AsyncConnection], Awaitable[None]], state: str
+    ) -> None:
+        """Write, again while the lease lives: an output that is not stored is paid for twice."""
+        backoff = Backoff(first=0.1, most=1)
+        while True:
+            try:
+                return await transact(self._tools.engine, write)
+            except DATABASE_ERRORS as away:
+                worth = state == "succeeded" and self._tools.lease_is_fresh()
+                if not (worth and transient(away)):
+                    raise
+            await asyncio.sleep(backoff.next())
 
     async def progress(self, done: int, total: int, message: str | None = None) -> None:
         """Show how far the work is; LeaseLost if the job is not ours any more."""
