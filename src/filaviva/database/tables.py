@@ -88,6 +88,8 @@ jobs = Table(
     Column("submitted_by", Text),
     Column("subject", Text),
     Column("parked_reason", Text),
+    Column("cancel_requested_at", DateTime(timezone=True)),
+    Column("callback_url", Text),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("queued_at", DateTime(timezone=True), nullable=False),
     Column("started_at", DateTime(timezone=True)),
@@ -95,11 +97,24 @@ jobs = Table(
     Column("updated_at", DateTime(timezone=True), nullable=False),
 )
 
+batches = Table(
+    "batches",
+    metadata,
+    Column("job_id", Uuid, primary_key=True),
+    Column("total", Integer, nullable=False),
+    Column("accept_partial", Boolean, nullable=False),
+    Column("fail_fast", Boolean, nullable=False),
+    Column("max_failures", Integer),
+    Column("concurrency", Integer),
+    Column("told", Text, nullable=False),
+    Column("ended_at", DateTime(timezone=True)),
+)
+
 job_events = Table(
     "job_events",
     metadata,
+    Column("job_id", Uuid, primary_key=True),
     Column("id", BigInteger, primary_key=True),
-    Column("job_id", Uuid, nullable=False),
     Column("kind", Text, nullable=False),
     Column("data", JSONB, nullable=False),
     Column("at", DateTime(timezone=True), nullable=False),

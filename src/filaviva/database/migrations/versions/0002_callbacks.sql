@@ -1,0 +1,1 @@
+ALTER TABLE filaviva.jobs ADD COLUMN callback_url text;

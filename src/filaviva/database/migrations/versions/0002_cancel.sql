@@ -1,0 +1,1 @@
+ALTER TABLE filaviva.jobs ADD COLUMN cancel_requested_at timestamptz;
