@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, cast
 
 import structlog
@@ -20,6 +20,8 @@ from filaviva.telemetry.metrics import Metrics
 log = structlog.get_logger("filaviva")
 
 _LAST_SECONDS = 1.0
+# From being asked to stop to being gone, when nothing else says how long that may take.
+_PATIENCE_SECONDS = 30.0
 
 
 class Loop(Protocol):
@@ -33,21 +35,24 @@ class Loop(Protocol):
 Main = Callable[[Settings, asyncio.Event], Awaitable[None]]
 
 
-def run(name: str, main: Main) -> None:
+def run(
+    name: str, main: Main, *, patience: Callable[[Settings], float] = lambda _: _PATIENCE_SECONDS
+) -> None:
     """Run a service to its end: exit code 0 when asked to stop, 2 for wrong settings.
 
-    SIGTERM and SIGINT set the stop event; a second one ends the process at once.
+    SIGTERM and SIGINT set the stop event; a second one ends the process at once, and so does
+    `patience` (in seconds), when a server that does not answer keeps us from ending.
     """
     logs.configure(service=name)
     try:
         settings = read(Settings)
-        uvloop.run(_until_stopped(name, settings, main))
+        uvloop.run(_until_stopped(name, settings, main, patience(settings)))
     except ConfigurationError as wrong:
         print(f"filaviva {name} cannot start:\n{wrong}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None
 
 
-async def _until_stopped(name: str, settings: Settings, main: Main) -> None:
+async def _until_stopped(name: str, settings: Settings, main: Main, patience: float) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -55,11 +60,24 @@ async def _until_stopped(name: str, settings: Settings, main: Main) -> None:
     log.info("started", name=name)
     code = 1
     try:
-        await main(settings, stop)
+        await _within(patience, asyncio.ensure_future(main(settings, stop)), stop)
         code = 0
         log.info("stopped", name=name)
     finally:
         await _end_what_is_left(code)
+
+
+async def _within(patience: float, work: "asyncio.Future[None]", stop: asyncio.Event) -> None:
+    """Let the work end; once it is asked to stop it has so long, and then it is left behind."""
+    stopping = asyncio.ensure_future(stop.wait())
+    ends: tuple[asyncio.Future[Any], ...] = (work, stopping)
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    _, late = await asyncio.wait({work}, timeout=patience)
+    if late:
+        log.warning("did not stop in time", seconds=patience)
+    else:
+        work.result()
 
 
 async def _end_what_is_left(code: int) -> None:
@@ -111,6 +129,16 @@ async def wait(stop: asyncio.Event, seconds: float) -> None:
             await stop.wait()
     except TimeoutError:
         pass
+
+
+async def end_within(seconds: float, tasks: Iterable["asyncio.Task[None]"]) -> int:
+    """Let the tasks end, cancel those that have not by then, and return how many that were."""
+    _, late = await asyncio.wait(tuple(tasks), timeout=seconds)
+    for task in late:
+        task.cancel()
+    if late:
+        await asyncio.wait(late, timeout=_LAST_SECONDS)
+    return len(late)
 
 
 class LoopLag:

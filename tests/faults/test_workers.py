@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from fixtures.amqp import Proxy
 from fixtures.journey import Journey
 from fixtures.waiting import until
 
@@ -136,6 +137,37 @@ async def test_sigterm_lets_short_jobs_end_and_gives_long_ones_back(journey: Jou
     assert await outcomes(journey, long) == ["released", "succeeded"]
     assert await journey.effects(short, long) == {short: 1, long: 1}
     assert (await journey.row(long))["failures"] == 0
+
+
+async def test_one_sigterm_ends_a_worker_whose_database_is_away_or_silent_and_nothing_is_lost(
+    journey: Journey,
+) -> None:
+    await journey.start_all("producer", "retry-scheduler")
+    async with Proxy(journey.database) as away, Proxy(journey.database) as silent:
+        leaving = [
+            journey.start(
+                "worker",
+                FILAVIVA_POSTGRES__URL=way.url,
+                FILAVIVA_WORKER__GRACE_SECONDS="1",
+                FILAVIVA_WORKER__CONCURRENCY="1",
+            )
+            for way in (away, silent)
+        ]
+        await asyncio.gather(*(worker.ready() for worker in leaving))
+        # One runs in each, more wait for their claim or for somebody who reads them.
+        jobs = await asyncio.gather(*(journey.submit(seconds=2) for _ in range(4)))
+        await asyncio.gather(*(started(journey, job) for job in jobs[:2]))
+        silent.silence()
+        away.close()
+
+        begun = time.monotonic()
+        codes = await asyncio.gather(*(asyncio.to_thread(worker.stop) for worker in leaving))
+        assert codes == [0, 0]
+        assert time.monotonic() - begun < 30
+
+    await journey.start_all("worker")
+    assert set((await journey.final(*jobs)).values()) == {"succeeded"}
+    assert set((await journey.effects(*jobs)).values()) == {1}
 
 
 async def test_a_second_sigterm_ends_the_worker_at_once(journey: Journey) -> None:

@@ -429,6 +429,24 @@ async def test_a_worker_stopped_in_the_middle_of_a_claim_hands_its_deliveries_ba
     await until(lambda: ground.all_ready(1))
 
 
+async def test_after_a_lost_channel_the_new_delivery_of_a_waiting_job_is_the_one_that_is_held(
+    ground: Ground,
+) -> None:
+    (job,) = await ground.queued()
+
+    async with ground.jobs.engine.begin() as holder:
+        await holder.execute(text("SELECT 1 FROM filaviva.jobs FOR UPDATE"))
+        async with Proxy(ground.vhost) as way, ground.worker(broker=way.url) as worker:
+            await until(lambda: _waits_for_a_lock(ground))
+            way.cut()
+            await until(lambda: duplicates(worker) == 1)
+            assert await ready(ground.vhost, QUEUE) == 0
+        # Nobody has claimed it: its wake-up must wait for the next worker.
+        await until(lambda: ground.all_ready(1))
+
+    assert (await ground.states())[job] == "queued"
+
+
 async def test_a_job_whose_row_somebody_holds_does_not_keep_the_others(ground: Ground) -> None:
     held, *others = await ground.queued(4)
     ground.gates.let(held, *others)

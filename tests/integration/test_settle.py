@@ -214,6 +214,24 @@ async def test_outcomes_of_every_kind_settle_in_one_batch(jobs: Jobs, recorder: 
     assert recorder.relay.pending == 3  # two for the retry-scheduler, one new wake-up
 
 
+async def test_a_canceled_job_that_a_shutdown_stopped_is_canceled_and_not_lost(
+    jobs: Jobs, recorder: Recorder
+) -> None:
+    canceled, running = await jobs.running(state="'cancel_requested'"), await jobs.running()
+
+    await recorder.settle(
+        await ended(jobs, canceled, Ending.SHUTDOWN), await ended(jobs, running, Ending.SHUTDOWN)
+    )
+
+    assert await states(jobs, canceled, running) == ["canceled", "queued"]
+    assert [(await jobs.attempt(job))["outcome"] for job in (canceled, running)] == [
+        "canceled",
+        "released",
+    ]
+    assert recorder.counted == {canceled: True, running: True}
+    assert isinstance(recorder.told[canceled].outcome, Canceled)
+
+
 @pytest.mark.usefixtures("effect_table")
 @pytest.mark.parametrize("outcome", ["done", "retry", "canceled", "released"])
 async def test_a_commit_whose_answer_was_lost_is_recognised(jobs: Jobs, outcome: str) -> None:

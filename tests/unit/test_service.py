@@ -31,7 +31,7 @@ async def main(settings, stop):
     print("stopping", flush=True)
     {ending}
 
-service.run("test", main)
+service.run("test", main, patience=lambda _: 0.5)
 """
 _POLITE = "pass"
 _STUBBORN = """
@@ -42,6 +42,7 @@ _STUBBORN = """
             pass
 """
 _BLOCKED = "import time; await asyncio.to_thread(time.sleep, 60)"
+_SILENT = "await asyncio.Event().wait()"
 _BROKEN = "raise ZeroDivisionError"
 _RIGHT = {
     "FILAVIVA_BROKER__URL": "amqp://me:hush@broker/",
@@ -74,6 +75,20 @@ def test_a_signal_asks_to_stop_and_the_exit_is_clean(number: signal.Signals) -> 
 
     out, _ = process.communicate(timeout=20)
     assert (process.returncode, out.strip()) == (0, "stopping")
+
+
+@pytest.mark.parametrize(
+    "ending", [_SILENT, _STUBBORN, _BLOCKED], ids=["silent", "stubborn", "blocked thread"]
+)
+def test_a_service_that_does_not_end_in_time_is_ended_without_a_second_signal(ending: str) -> None:
+    process = service(ending)
+    assert heard(process) == "ready"
+
+    process.send_signal(signal.SIGTERM)
+
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out.splitlines()[0]) == (0, "stopping")
+    assert "did not stop in time" in err
 
 
 @pytest.mark.parametrize("ending", [_STUBBORN, _BLOCKED], ids=["stubborn", "blocked thread"])

@@ -14,7 +14,7 @@ from filaviva.settings import Settings
 from filaviva.telemetry.endpoint import Endpoint
 from filaviva.telemetry.metrics import Metrics
 from filaviva_worker.readiness import Readiness, Slots
-from filaviva_worker.worker import Worker
+from filaviva_worker.worker import CLEAN_UP, Worker
 
 METRICS_PORT = 9102
 
@@ -50,7 +50,12 @@ async def work(settings: Settings, stop: asyncio.Event) -> None:
 
 def main() -> None:
     """Run the worker service."""
-    service.run("worker", work)
+    service.run("worker", work, patience=_patience)
+
+
+def _patience(settings: Settings) -> float:
+    """What running jobs get to end, and then what it takes to record that and part."""
+    return settings.worker.grace_seconds + 2 * CLEAN_UP.total_seconds()
 
 
 if __name__ == "__main__":

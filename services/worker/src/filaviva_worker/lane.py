@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 import structlog
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva import failpoints, wakeups
+from filaviva import failpoints
 from filaviva.broker.connection import Backoff
 from filaviva.broker.consumer import Consumer, Delivery
-from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
+from filaviva.database.transaction import DATABASE_ERRORS, unreachable
 from filaviva.handler import Handler
-from filaviva.outbox import OutboxRow
 from filaviva.relay import Relay
-from filaviva.service import wait
+from filaviva.service import end_within, wait
 from filaviva_worker.attempt import Attempts
 from filaviva_worker.claim import (
     SUSPICIOUS,
@@ -32,6 +31,7 @@ from filaviva_worker.claim import (
 )
 from filaviva_worker.facts import Facts, NotRun, Settled
 from filaviva_worker.live import Ending, LiveJobs
+from filaviva_worker.reissue import issue_again
 from filaviva_worker.room import Room
 from filaviva_worker.settle import Ended, Settling
 from filaviva_worker.strangers import Strangers
@@ -44,16 +44,8 @@ BATCH = 100
 PATIENCE = 2.0
 # For how long a suspect steps back while another one runs; in seconds, then jittered.
 SUSPECT_PAUSE = 1.0
-
-_POSTPONE = """
-WITH wanted AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS x(id, epoch)),
-locked AS MATERIALIZED (
-    SELECT id, state, epoch FROM filaviva.jobs
-    WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE)
-UPDATE filaviva.jobs
-SET not_before = clock_timestamp() + make_interval(secs => $3 * (1 + random()))
-FROM locked JOIN wanted USING (id, epoch) WHERE jobs.id = locked.id AND locked.state = 'queued'
-"""
+# What a claim in flight, and then a stopped handler, may still take when we are asked to end.
+LAST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +97,7 @@ class Lane:
         self._waiting: deque[Waiting] = deque()
         self._later: list[Waiting] = []
         self._epochs: dict[UUID, int] = {}  # of every job that waits or runs here
+        self._unclaimed: dict[UUID, Waiting] = {}  # of those the ones that do not run yet
         self._room = Room(limits.slots, detach_after=limits.detach_after)
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
         self._prefetch = limits.slots
@@ -145,19 +138,35 @@ class Lane:
         known = self._epochs.get(job_id)
         if known is None and job_id not in self._live:
             self._epochs[job_id] = each.wake.epoch
+            self._unclaimed[job_id] = each
             self._waiting.append(each)
             self._some.set()
         elif known is not None and each.wake.epoch <= known:
             # One local task per job: whoever runs it makes this copy superfluous.
             self._facts.not_run(NotRun("duplicate"))
-            self._consumer.settle(each.delivery)
+            self._consumer.settle(self._superfluous(each))
         else:
             # Its decision was faster than the end of what we run: one local task per job.
             self._later.append(each)
 
+    def _superfluous(self, copy: Waiting) -> Delivery:
+        """Give the delivery to let go of: of a job that waits here, the one whose channel is gone.
+
+        The broker has that one back already; were the copy acknowledged instead, nobody would wake
+        another worker for this job when we die before we claim it.
+        """
+        first = self._unclaimed.get(copy.wake.job_id)
+        if first is None or first.delivery.session is copy.delivery.session:
+            return copy.delivery
+        if first.wake.epoch != copy.wake.epoch:
+            return copy.delivery
+        first.delivery, gone = copy.delivery, first.delivery
+        return gone
+
     def _forget(self, job_id: UUID) -> None:
         """Nothing of this job waits or runs here any more: its next epoch may."""
         self._epochs.pop(job_id, None)
+        self._unclaimed.pop(job_id, None)
         if self._later:
             later, self._later = self._later, []
             for each in later:
@@ -166,11 +175,13 @@ class Lane:
     async def run(self, stop: asyncio.Event) -> None:
         """Claim and run until stopped; then end what runs, within the grace period."""
         async with asyncio.TaskGroup() as group:
-            claiming = group.create_task(self._claim_until(stop))
-            watching = group.create_task(self._watch_until(stop))
+            turning = (
+                group.create_task(self._claim_until(stop)),
+                group.create_task(self._watch_until(stop)),
+            )
             await stop.wait()
-            await claiming
-            await watching
+            if await end_within(LAST_SECONDS, turning):  # the database or the broker is silent
+                log.warning("stopped in the middle of a claim", queue=self.queue)
             await self._drain()
 
     async def _claim_until(self, stop: asyncio.Event) -> None:
@@ -208,8 +219,8 @@ class Lane:
                 self._facts.not_run(NotRun(verdict.value))
                 self._consumer.settle(each.delivery)
                 self._forget(each.wake.job_id)
-        await self._reissue(later[Verdict.EARLY])
-        await self._reissue(later[Verdict.SUSPECT], pause=SUSPECT_PAUSE)
+        await self._reissue(later[Verdict.EARLY], stop)
+        await self._reissue(later[Verdict.SUSPECT], stop, pause=SUSPECT_PAUSE)
 
     def _put_back(self, batch: Sequence[Waiting]) -> None:
         """Stopped, or refused: then one by one, and who is refused alone goes behind the others."""
@@ -263,6 +274,7 @@ class Lane:
             raise LookupError(f"no handler for {job.type} v{job.version}")
         live = self._attempts.live(job, handler)
         self._live.add(live)
+        self._unclaimed.pop(job.id, None)
         self._free -= 1
         self._idle.clear()
         self._room.hold(job.id, delivery)
@@ -303,49 +315,44 @@ class Lane:
     async def _watch_until(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             await wait(stop, min(0.5, self._limits.detach_after / 4))
-            await self._give_up_waiting()
+            await self._give_up_waiting(stop)
             await self._detach()
 
-    async def _give_up_waiting(self) -> None:
+    async def _give_up_waiting(self, stop: asyncio.Event) -> None:
         limit = time.monotonic() - PATIENCE
         tired = [each for each in self._waiting if each.since < limit]
         if tired and not self._free:
             self._waiting = deque(each for each in self._waiting if each.since >= limit)
-            await self._reissue(tired)
+            await self._reissue(tired, stop)
         behind = [each for each in self._later if each.since < limit]
         if behind:
             self._later = [each for each in self._later if each.since >= limit]
-            await self._reissue(behind, ours=False)
+            await self._reissue(behind, stop, ours=False)
 
     async def _reissue(
-        self, waiting: Sequence[Waiting], *, pause: float = 0, ours: bool = True
+        self,
+        waiting: Sequence[Waiting],
+        stop: asyncio.Event,
+        *,
+        pause: float = 0,
+        ours: bool = True,
     ) -> None:
-        """Send these wake-ups again under the same epoch, then let the deliveries go."""
+        """Send these wake-ups again under the same epoch, then let the deliveries go.
+
+        Stopped while the database is away, give them back to the queue as they are.
+        """
         if not waiting:
             return
         jobs = [(each.wake.job_id, each.wake.epoch) for each in waiting]
-        backoff = Backoff(first=0.1, most=5)
-        while True:
-            try:
-                rows = await transact(self._engine, lambda c: self._again(c, jobs, pause))
-                break
-            except DATABASE_ERRORS as error:
-                log.warning("wake-ups wait for the database", why=str(error)[:200])
-                await asyncio.sleep(backoff.next())
-        self._relay.hand_over(rows)
-        self._facts.reissued(len(rows))
+        rows = await issue_again(self._engine, jobs, stop, pause=pause)
+        if rows is not None:
+            self._relay.hand_over(rows)
+            self._facts.reissued(len(rows))
+        let_go = self._consumer.hand_back if rows is None else self._consumer.settle
         for each in waiting:
-            self._consumer.settle(each.delivery)
+            let_go(each.delivery)
             if ours:
                 self._forget(each.wake.job_id)
-
-    async def _again(
-        self, connection: AsyncConnection, jobs: Sequence[tuple[UUID, int]], pause: float
-    ) -> list[OutboxRow]:
-        if pause:
-            ids, epochs = zip(*sorted(jobs), strict=True)
-            await connection.exec_driver_sql(_POSTPONE, (list(ids), list(epochs), pause))
-        return await wakeups.reissue(connection, jobs)
 
     async def _detach(self) -> None:
         """Let long jobs live on by their lease alone: the broker must not end our consumer."""
@@ -362,8 +369,9 @@ class Lane:
     async def _drain(self) -> None:
         """Give back what is not begun, let end what ends in time, stop the rest."""
         self._closed = True
-        for each in (*self._waiting, *self._later):
+        for each in (*self._unclaimed.values(), *self._later):
             self._consumer.hand_back(each.delivery)
+        self._unclaimed.clear()
         self._waiting.clear()
         self._later.clear()
         with_grace = asyncio.create_task(self._idle.wait())
@@ -376,7 +384,7 @@ class Lane:
     async def _ended_or_stuck(self) -> None:
         """Wait for what was told to stop; what does not end keeps its lease until we exit."""
         idle = asyncio.create_task(self._idle.wait())
-        await asyncio.wait({idle}, timeout=5)
+        await asyncio.wait({idle}, timeout=LAST_SECONDS)
         idle.cancel()
         if self._tasks:
             log.warning("jobs did not stop; their leases will run out", jobs=len(self._tasks))

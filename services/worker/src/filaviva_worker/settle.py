@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 import structlog
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import failpoints
 from filaviva.broker.connection import Backoff
@@ -186,11 +186,21 @@ class Settling:
         if not ended:
             return set()
         jobs = [(each.job.id, each.job.fence) for each in ended]
-        rows = await self._until_answered(
-            lambda: transact(self._engine, lambda c: release(c, jobs, self._topology))
+        rows, canceled = await self._until_answered(
+            lambda: transact(self._engine, lambda c: self._give_back(c, jobs))
         )
         self._relay.hand_over(rows)
-        return _jobs(rows)
+        for each in ended:
+            if each.job.id in canceled:
+                each.outcome = Canceled()
+        return _jobs(rows) | canceled
+
+    async def _give_back(
+        self, connection: AsyncConnection, jobs: Sequence[tuple[UUID, int]]
+    ) -> tuple[list[OutboxRow], set[UUID]]:
+        """Release what was running, and end what was to be canceled: its work has stopped."""
+        rows = await release(connection, jobs, self._topology)
+        return rows, await record_canceled(connection, jobs)
 
     async def _closed_before(self, void: Sequence[Ended]) -> set[UUID]:
         """Perhaps only the answer to our commit was lost: find the attempts that we have closed."""

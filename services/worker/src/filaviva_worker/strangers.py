@@ -15,6 +15,7 @@ from filaviva.broker.consumer import Consumer, Delivery
 from filaviva.database.transaction import DATABASE_ERRORS, transact
 from filaviva.outbox import OutboxRow
 from filaviva.relay import Relay
+from filaviva.service import wait
 from filaviva_worker.facts import Facts, NotRun
 from filaviva_worker.wakeup import WakeUp
 
@@ -43,6 +44,11 @@ class Strangers:
         self._relay = relay
         self._facts = facts
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Give back what the database, being away, keeps us from deciding."""
+        self._stopping.set()
 
     def take(self, wake: WakeUp, delivery: Delivery, consumer: Consumer) -> None:
         """Take over a delivery and let go of it once its way is decided."""
@@ -58,7 +64,10 @@ class Strangers:
                 break
             except DATABASE_ERRORS as error:
                 log.warning("a wake-up waits for the database", why=str(error)[:200])
-                await asyncio.sleep(backoff.next())
+            await wait(self._stopping, backoff.next())
+            if self._stopping.is_set():
+                consumer.hand_back(delivery)
+                return
         if rows is None:
             self._facts.not_run(NotRun("unreadable_version"))
             consumer.reject(delivery)

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 from uuid import uuid4
 
+import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.app import App
@@ -17,22 +18,25 @@ from filaviva.broker.topology import Topology
 from filaviva.errors import ConfigurationError
 from filaviva.notify import Notifier
 from filaviva.relay import Relay
+from filaviva.service import end_within
 from filaviva.settings import Settings
 from filaviva.telemetry.metrics import Metrics
 from filaviva_worker import process
 from filaviva_worker.attempt import Attempts
 from filaviva_worker.facts import Facts, Settled
 from filaviva_worker.heartbeat import Heartbeat, Presence
-from filaviva_worker.lane import Lane, Limits, all_watermarks
+from filaviva_worker.lane import LAST_SECONDS, Lane, Limits, all_watermarks
 from filaviva_worker.live import LiveJobs
 from filaviva_worker.settle import Settling
 from filaviva_worker.strangers import Strangers
 from filaviva_worker.tools import Tools
 
+log = structlog.get_logger("filaviva")
+
 # The broker must not end a consumer before we detach its jobs (honoured from RabbitMQ 4.3 on).
 _MARGIN = timedelta(minutes=20)
 # What a stopped job gets to clean up and be recorded, before its delivery is let go.
-_CLEAN_UP = timedelta(seconds=10)
+CLEAN_UP = timedelta(seconds=10)
 
 
 class Worker:
@@ -83,9 +87,13 @@ class Worker:
             beating = group.create_task(self.heartbeat.run(gone))
             settling = [group.create_task(each.run(recorded)) for each in self._settlings]
             lanes = [group.create_task(lane.run(stop)) for lane in self.lanes]
+            await stop.wait()
+            self._strangers.stop()
             await asyncio.wait(lanes)
             recorded.set()
-            await asyncio.wait(settling)
+            if await end_within(LAST_SECONDS, settling):
+                # Safe all the same: their leases run out, and others do the work again.
+                log.warning("ended without the database: outcomes are not recorded")
             gone.set()
             await asyncio.wait({beating})
 
@@ -141,7 +149,7 @@ class Worker:
             on_delivery=lane.receive,
             consumer_timeout=timedelta(seconds=group.detach_after_seconds) + _MARGIN,
             on_rebuilt=lambda cause: self._metrics.consumer_rebuilt.labels(cause).inc(),
-            linger=timedelta(seconds=group.grace_seconds) + _CLEAN_UP,
+            linger=timedelta(seconds=group.grace_seconds) + CLEAN_UP,
         )
 
         def settled(facts: Sequence[Settled]) -> None:
