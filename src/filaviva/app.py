@@ -38,7 +38,7 @@ class App:
 
     @property
     def handlers(self) -> Mapping[str, Mapping[int, Handler]]:
-        """Every handler: type, then version."""
+        """Every handler: job type, then version."""
         return MappingProxyType(self._handlers)
 
     @property
@@ -54,9 +54,9 @@ class App:
             for version in sorted(versions)
         ]
 
-    def find(self, contract_type: str, version: int) -> Handler | None:
-        """Find the handler of a contract; None if this app has none."""
-        return self._handlers.get(contract_type, {}).get(version)
+    def find(self, job_type: str, version: int) -> Handler | None:
+        """Find the handler of a job type; None if this app has none."""
+        return self._handlers.get(job_type, {}).get(version)
 
     def handler(
         self, contract: type[Contract], *, queue: str = "default", policy: Policy | None = None
@@ -69,13 +69,35 @@ class App:
 
         return register
 
+    def on_event(
+        self,
+        event: type[Contract],
+        *,
+        queue: str = "default",
+        policy: Policy | None = None,
+        name: str | None = None,
+    ) -> Callable[[F], F]:
+        """Register the function below for an event: each event becomes one job for it.
+
+        An event may have several handlers. Each is known by its `name` (default: the function's),
+        which an event that was published before must find again: give one before you rename.
+        """
+
+        def register(function: F) -> F:
+            bounds = Policy() if policy is None else policy
+            self._add(Handler.of(event, function, queue, bounds).of_event(name))
+            return function
+
+        return register
+
     def _add(self, handler: Handler) -> None:
-        kind, version = handler.contract.contract_type, handler.contract.contract_version
+        kind, version = handler.job_type, handler.version
         versions = self._handlers.setdefault(kind, {})
         if version in versions:
+            expected = "one handler" if handler.event is None else "another name for one of them"
             raise ConfigurationError(
                 f"app {self.name!r}: found {versions[version].name} and {handler.name} "
-                f"for {kind} v{version}, expected one handler"
+                f"for {kind} v{version}, expected {expected}"
             )
         versions[version] = handler
 

@@ -4,7 +4,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -16,23 +16,32 @@ from filaviva.flaws import flaws_of, sentence
 from filaviva.policy import Policy
 from filaviva.shape import MAX_BYTES, Shape
 from filaviva_contracts import Contract
+from filaviva_contracts.names import handler_type
 
 QUEUE = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+# With the longest event type, a job type has 200 characters.
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,48}", re.ASCII)
 # A float keeps 15 digits of any number, and exponents of two digits.
 _LONG_NUMBER = re.compile(r"[0-9.]{16}|[0-9][eE][+-]?[0-9]{3}")
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One function that does the jobs of one contract version."""
+    """One function that does the jobs of one contract version.
+
+    Its job type is the contract's; a handler of an event has one of its own, since an event
+    may have several handlers.
+    """
 
     contract: type[Contract]
+    job_type: str
     function: Callable[..., Any]
     queue: str
     policy: Policy
     returns: Shape
     is_async: bool
     name: str
+    event: str | None = None
 
     @classmethod
     def of(
@@ -43,6 +52,7 @@ class Handler:
         _check(contract, function, queue, policy)
         return cls(
             contract=contract,
+            job_type=contract.contract_type,
             function=function,
             queue=queue,
             policy=policy,
@@ -50,6 +60,22 @@ class Handler:
             is_async=_is_async(function),
             name=name,
         )
+
+    def of_event(self, name: str | None) -> "Handler":
+        """Give it as one of its event's handlers; without a name it has its function's."""
+        name = _qualified(self.function, self.name) if name is None else name
+        event = self.contract.contract_type
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise ConfigurationError(
+                f"handler of event {event}: found the name {name!r}, expected a letter, then at "
+                "most 48 of a-z A-Z 0-9 . _ -; give it one: name=…"
+            )
+        return replace(self, job_type=handler_type(event, name), name=name, event=event)
+
+    @property
+    def version(self) -> int:
+        """The version of the contract that it reads."""
+        return self.contract.contract_version
 
     @property
     def result(self) -> TypeAdapter[Any] | None:
@@ -70,6 +96,11 @@ class Handler:
     def encode_result(self, value: Any, *, limit: int = MAX_BYTES) -> str | None:
         """Write a result as JSON text (None: no result); InvalidOutput if it cannot be kept."""
         return self.returns.encode(value, limit=limit)
+
+
+def _qualified(function: Callable[..., Any], name: str) -> str:
+    # What a function made inside another is called, without where that happened.
+    return str(getattr(function, "__qualname__", name)).rpartition("<locals>.")[2]
 
 
 def _exact(text: str) -> float | Decimal:

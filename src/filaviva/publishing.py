@@ -7,7 +7,7 @@ May happen twice: the second time changes nothing and notifies nobody.
 
 import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,24 +23,31 @@ _LOCK: Final = "LOCK TABLE filaviva.contracts IN SHARE ROW EXCLUSIVE MODE"
 _TAKEN: Final = """
 SELECT known.type, known.version, known.app
 FROM filaviva.contracts AS known
-JOIN unnest($1::text[], $2::int[]) AS wanted (type, version) USING (type, version)
-WHERE known.app <> $3 AND known.deprecated_at IS NULL ORDER BY 1, 2
+JOIN unnest($1::text[], $2::int[], $4::text[]) AS wanted (type, version, queue)
+    USING (type, version)
+WHERE known.app <> $3 AND known.deprecated_at IS NULL AND known.queue IS NOT NULL
+    AND wanted.queue IS NOT NULL
+ORDER BY 1, 2
 """
 
+# What is an event to us may be a job to its owner, or an event of several apps: the first app's row
+# stays.
 _UPSERT: Final = """
-INSERT INTO filaviva.contracts AS known (type, version, app, queue, schema, result_schema, policy)
+INSERT INTO filaviva.contracts AS known
+    (type, version, app, queue, schema, result_schema, policy, event)
 SELECT wanted.type, wanted.version, $3, wanted.queue,
-       wanted.schema::jsonb, wanted.result_schema::jsonb, wanted.policy::jsonb
-FROM unnest($1::text[], $2::int[], $4::text[], $5::text[], $6::text[], $7::text[])
-    AS wanted (type, version, queue, schema, result_schema, policy)
+       wanted.schema::jsonb, wanted.result_schema::jsonb, wanted.policy::jsonb, wanted.event
+FROM unnest($1::text[], $2::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])
+    AS wanted (type, version, queue, schema, result_schema, policy, event)
 ON CONFLICT (type, version) DO UPDATE SET
     app = excluded.app, queue = excluded.queue, schema = excluded.schema,
-    result_schema = excluded.result_schema, policy = excluded.policy,
+    result_schema = excluded.result_schema, policy = excluded.policy, event = excluded.event,
     deprecated_at = NULL, updated_at = clock_timestamp()
-WHERE (known.app, known.queue, known.schema, known.result_schema, known.policy,
+WHERE (excluded.queue IS NOT NULL OR known.app = excluded.app OR known.deprecated_at IS NOT NULL)
+    AND (known.app, known.queue, known.schema, known.result_schema, known.policy, known.event,
        known.deprecated_at)
     IS DISTINCT FROM (excluded.app, excluded.queue, excluded.schema, excluded.result_schema,
-       excluded.policy, NULL::timestamptz)
+       excluded.policy, excluded.event, NULL::timestamptz)
 RETURNING known.type, known.version, (known.xmax = 0) AS added
 """
 
@@ -49,8 +56,16 @@ UPDATE filaviva.contracts AS known SET deprecated_at = clock_timestamp()
 WHERE known.app = $3 AND known.deprecated_at IS NULL
     AND NOT EXISTS (SELECT FROM unnest($1::text[], $2::int[]) AS wanted (type, version)
                     WHERE wanted.type = known.type AND wanted.version = known.version)
+    AND NOT (known.queue IS NULL AND EXISTS (
+        SELECT FROM filaviva.contracts AS other
+        WHERE other.event = known.type AND other.version = known.version
+            AND other.app <> known.app AND other.deprecated_at IS NULL))
 RETURNING known.type, known.version
 """
+
+
+# type, version, queue, schema, result schema, policy, event
+_Row: TypeAlias = tuple[str, int, str | None, str, str | None, str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +79,15 @@ class Published:
 
 async def publish(connection: AsyncConnection, app: App) -> Published:
     """Make the app's rows what its code says; another app's contract is a ConfigurationError."""
-    rows = [_row(handler) for handler in app.all_handlers()]
-    types, versions, queues, schemas, results, policies = (
-        [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * 6
+    rows = [*map(_row, app.all_handlers()), *_event_rows(app)]
+    types, versions, queues, schemas, results, policies, events = (
+        [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * 7
     )
     await connection.exec_driver_sql(_LOCK)
-    taken = await connection.exec_driver_sql(_TAKEN, (types, versions, app.name))
+    taken = await connection.exec_driver_sql(_TAKEN, (types, versions, app.name, queues))
     _refuse_taken(app, [tuple(row) for row in taken])
     written = await connection.exec_driver_sql(
-        _UPSERT, (types, versions, app.name, queues, schemas, results, policies)
+        _UPSERT, (types, versions, app.name, queues, schemas, results, policies, events)
     )
     touched = [(f"{row.type} v{row.version}", row.added) for row in written]
     gone = await connection.exec_driver_sql(_DEPRECATE, (types, versions, app.name))
@@ -95,15 +110,29 @@ def _refuse_taken(app: App, taken: list[tuple[Any, ...]]) -> None:
         )
 
 
-def _row(handler: Handler) -> tuple[str, int, str, str, str | None, str]:
+def _event_rows(app: App) -> list[_Row]:
+    """Give the contracts of the events themselves, where they are no job types of this app too."""
+    events = {
+        (handler.event, handler.version): handler.contract
+        for handler in app.all_handlers()
+        if handler.event is not None and app.find(handler.event, handler.version) is None
+    }
+    return [
+        (kind, version, None, json.dumps(contract.json_schema()), None, "{}", None)
+        for (kind, version), contract in sorted(events.items())
+    ]
+
+
+def _row(handler: Handler) -> _Row:
     schema, returned = handler.contract.json_schema(), handler.returns.schema
     for each in filter(None, (schema, returned)):
         SchemaCheck(each)  # what cannot be compiled would stop every producer from accepting it
     return (
-        handler.contract.contract_type,
-        handler.contract.contract_version,
+        handler.job_type,
+        handler.version,
         handler.queue,
         json.dumps(schema),
         None if returned is None else json.dumps(returned),
         json.dumps(handler.policy.stored()),
+        handler.event,
     )

@@ -25,7 +25,7 @@ log = structlog.get_logger("filaviva")
 CHANNEL: Final = "filaviva_contracts"
 _SELECT: Final = """
 SELECT type, version, app, queue, schema::text, result_schema::text, policy::text,
-       deprecated_at IS NOT NULL
+       deprecated_at IS NOT NULL, event
 FROM filaviva.contracts ORDER BY type, version
 """
 
@@ -43,6 +43,7 @@ class Registered:
     policy: StoredPolicy
     deprecated: bool
     check: SchemaCheck
+    event: str | None = None  # the event that it handles
 
     def validate(self, data: Any) -> list[Flaw]:
         """Find what is wrong with parsed data (`canonical.parse`); empty if it fits."""
@@ -130,7 +131,7 @@ async def _rows(connection: AsyncConnection) -> list[tuple[Any, ...]]:
 
 
 def _compiled(row: tuple[Any, ...]) -> Registered | None:
-    kind, version, app, queue, schema, result_schema, policy, deprecated = row
+    kind, version, app, queue, schema, result_schema, policy, deprecated, event = row
     parsed = json.loads(schema)
     try:
         check = SchemaCheck(parsed)
@@ -148,4 +149,5 @@ def _compiled(row: tuple[Any, ...]) -> Registered | None:
         policy=StoredPolicy.read(json.loads(policy)),
         deprecated=deprecated,
         check=check,
+        event=event,
     )

@@ -43,6 +43,16 @@ def parse_wire_type(text: str) -> tuple[str, int] | None:
     return (match["type"], int(match["version"])) if match else None
 
 
+def handler_type(event_type: str, handler: str) -> str:
+    """Name the job type of one handler of an event: `invoice.issued:send_receipt`."""
+    return f"{event_type}:{handler}"
+
+
+def event_of(job_type: str) -> str:
+    """Give the event that a job type handles; any other type is its own."""
+    return job_type.partition(":")[0]
+
+
 def schema_uri(contract_type: str, version: int) -> str:
     """Name where the registry serves a contract's schema."""
     return f"/v1/contracts/{contract_type}/{version}"

@@ -53,7 +53,7 @@ class Conflict:
 async def apply(url: str, declarations: Declarations) -> None:
     """Declare everything; ConfigurationError names all that exists with other arguments.
 
-    What does not conflict is declared even then.
+    What does not conflict is declared even then; bindings that are gone are removed.
     """
     connection = await connect(url, name="filaviva setup")
     try:
@@ -78,7 +78,17 @@ class _Declaring:
             *declarations.bindings,
         ]
         answers = [await self._one(wanted) for wanted in every]
+        for binding in declarations.gone:
+            await self._remove(binding)
         return [answer for answer in answers if answer is not None]
+
+    async def _remove(self, binding: Binding) -> None:
+        if self._channel is None:
+            self._channel = await open_channel(self._connection, confirms=False)
+        with client_errors():  # one that is not there is no error
+            await self._channel.queue_unbind(
+                binding.destination, binding.source, binding.routing_key
+            )
 
     async def _one(self, wanted: Exchange | Queue | Binding) -> Conflict | None:
         if self._channel is None:

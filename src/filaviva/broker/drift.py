@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -25,6 +25,9 @@ _POLICY_KEYS = frozenset(
         "overflow",
     }
 )
+
+
+NOTHING: Final = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +85,30 @@ def compare(present: Present, declarations: Declarations) -> list[Drift]:
         *_exchange_drift(present, declarations.exchanges),
         *_queue_drift(present, declarations.queues),
         *(
-            Drift("binding", f"{wanted.source} -> {wanted.destination}", "nothing", key)
+            Drift("binding", f"{wanted.source} -> {wanted.destination}", NOTHING, key)
             for wanted in declarations.bindings
             if wanted not in present.bindings
             for key in [repr(wanted.routing_key)]
         ),
+        *_stale(present, declarations),
     ]
+
+
+def _stale(present: Present, declarations: Declarations) -> Iterable[Drift]:
+    """Find what leads from our exchanges to our queues though nobody asks for it any more."""
+    exchanges = {exchange.name for exchange in declarations.exchanges}
+    queues = {queue.name for queue in declarations.queues}
+    for binding in sorted(present.bindings - set(declarations.bindings), key=str):
+        if binding.source in exchanges and binding.destination in queues:
+            name = f"{binding.source} -> {binding.destination}"
+            yield Drift("binding", name, repr(binding.routing_key), NOTHING)
 
 
 def _exchange_drift(present: Present, wanted: Iterable[Exchange]) -> Iterable[Drift]:
     for exchange in wanted:
         found = present.exchanges.get(exchange.name)
         if found is None:
-            yield Drift("exchange", exchange.name, "nothing", f"a {exchange.kind} exchange")
+            yield Drift("exchange", exchange.name, NOTHING, f"a {exchange.kind} exchange")
             continue
         if found["type"] != exchange.kind:
             yield Drift("exchange", exchange.name, f"type {found['type']}", exchange.kind)
@@ -105,7 +119,7 @@ def _queue_drift(present: Present, wanted: Iterable[Queue]) -> Iterable[Drift]:
     for queue in wanted:
         found = present.queues.get(queue.name)
         if found is None:
-            yield Drift("queue", queue.name, "nothing", "a quorum queue")
+            yield Drift("queue", queue.name, NOTHING, "a quorum queue")
             continue
         yield from _differences("queue", found, queue.name, queue.arguments)
 

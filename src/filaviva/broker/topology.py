@@ -1,6 +1,6 @@
 """Every name that exists on the broker, and nowhere else."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -47,6 +47,7 @@ class Declarations:
     exchanges: tuple[Exchange, ...]
     queues: tuple[Queue, ...]
     bindings: tuple[Binding, ...]
+    gone: tuple[Binding, ...] = ()  # to be removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +120,25 @@ class Topology:
         return self.level(cascade.entry_level(pause)), cascade.routing_key(pause, queue)
 
     def declarations(
-        self, queues: Sequence[str], events: Sequence[tuple[str, str]] = ()
+        self,
+        queues: Sequence[str],
+        events: Iterable[tuple[str, str]] = (),
+        gone: Iterable[tuple[str, str]] = (),
     ) -> Declarations:
-        """Give all that these handler queues need; `events` are (routing key, queue)."""
+        """Give all that these handler queues need.
+
+        `events` are (routing key, queue), as are those that are `gone`: nobody handles them there.
+        """
         return Declarations(
             exchanges=(*self._exchanges(), *self._level_exchanges()),
             queues=(*self._own_queues(), *self._work_queues(queues), *self._level_queues()),
             bindings=(
                 *self._own_bindings(),
                 *self._work_bindings(queues),
-                *(Binding(self.events, self.work(queue), key) for key, queue in events),
+                *self._event_bindings(events),
                 *self._level_bindings(),
             ),
+            gone=tuple(self._event_bindings(gone)),
         )
 
     def _exchanges(self) -> Iterator[Exchange]:
@@ -174,6 +182,9 @@ class Topology:
         for queue in queues:
             yield Binding(self.jobs, self.work(queue), queue)
             yield Binding(self.delivery, self.work(queue), f"#.{queue}")
+
+    def _event_bindings(self, events: Iterable[tuple[str, str]]) -> Iterator[Binding]:
+        return (Binding(self.events, self.work(queue), key) for key, queue in events)
 
     def _level_bindings(self) -> Iterator[Binding]:
         for number in range(cascade.LEVELS):

@@ -1,19 +1,20 @@
 """`filaviva topology`: compare the broker with what should be there, and bring it there."""
 
-from typing import Annotated, Any, Final
+from dataclasses import replace
+from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
 import typer
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.broker import apply as applying
-from filaviva.broker.drift import Drift
+from filaviva.broker.drift import NOTHING, Drift
 from filaviva.broker.drift import verify as read_back
-from filaviva.broker.topology import Declarations, Topology
+from filaviva.broker.topology import Declarations
 from filaviva.cli import acting
 from filaviva.cli.exits import FAILED
 from filaviva.cli.output import DryRun, Json, Yes, ask, show_json
 from filaviva.errors import ConfigurationError
+from filaviva.operations.routes import routes
 from filaviva.settings import Settings, read
 
 app = typer.Typer(
@@ -23,8 +24,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_QUEUES: Final = "SELECT DISTINCT queue FROM filaviva.contracts WHERE queue IS NOT NULL ORDER BY 1"
-_NOTHING: Final = "nothing"
 
 Queues = Annotated[
     list[str] | None, typer.Option("--queue", help="Also this handler queue; repeat for more.")
@@ -67,11 +66,8 @@ def apply(
 
 
 def _declarations(more: list[str] | None) -> Declarations:
-    async def queues(engine: AsyncEngine) -> list[str]:
-        async with engine.connect() as connection:
-            return [row.queue for row in await connection.exec_driver_sql(_QUEUES)]
-
-    return Topology().declarations(sorted({*acting.on_engine(queues), *(more or ())}))
+    known = acting.on_connection(routes)
+    return replace(known, queues=known.queues.union(more or ())).declarations()
 
 
 def _drift(settings: Settings, declarations: Declarations) -> list[Drift]:
@@ -96,10 +92,15 @@ def _show(drift: list[Drift], *, json: bool) -> None:
         typer.echo("the broker is as it should be")
 
 
+def _action(drift: Drift) -> str:
+    if drift.found == NOTHING:
+        return "declare"
+    return "stale" if drift.expected == NOTHING else "conflict"
+
+
 def _shown(drift: Drift) -> dict[str, Any]:
-    missing = drift.found == _NOTHING
     return {
-        "action": "declare" if missing else "conflict",
+        "action": _action(drift),
         "kind": drift.kind,
         "name": drift.name,
         "found": drift.found,

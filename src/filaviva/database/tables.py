@@ -44,6 +44,7 @@ contracts = Table(
     Column("schema", JSONB, nullable=False),
     Column("result_schema", JSONB),
     Column("policy", JSONB, nullable=False),
+    Column("event", Text),
     Column("deprecated_at", DateTime(timezone=True)),
     Column("updated_at", DateTime(timezone=True), nullable=False),
 )
@@ -202,6 +203,7 @@ outbox = Table(
     Column("priority", SmallInteger),
     Column("not_before", DateTime(timezone=True)),
     Column("mandatory", Boolean, nullable=False),
+    Column("attributes", JSONB),
     Column("locked_until", DateTime(timezone=True), nullable=False),
     Column("tries", Integer, nullable=False),
     Column("parked_at", DateTime(timezone=True)),

@@ -9,7 +9,7 @@ May happen twice, and at the same time: what is there stays, what is missing is 
 import asyncio
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -24,12 +24,12 @@ from filaviva.broker.apply import apply
 from filaviva.broker.topology import Declarations, Topology
 from filaviva.database import connect, migrate, newest_revision
 from filaviva.errors import ConfigurationError
+from filaviva.operations.routes import Routes, routes
 from filaviva.publishing import Published, publish
 
 # One setup at a time: CREATE … IF NOT EXISTS of two at once fails for one of them.
 _ALONE: Final = "SELECT pg_advisory_xact_lock(x'66696c61'::int)"
 _PATIENCE: Final = "SET LOCAL lock_timeout = '60s'"
-_QUEUES: Final = "SELECT DISTINCT queue FROM filaviva.contracts WHERE queue IS NOT NULL ORDER BY 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +55,20 @@ async def setup(
     engine = connect(database_url, name="filaviva-setup", size=2)
     try:
         tables = await _create_tables(engine, app)
-        queues = await _all_queues(engine, app)
-        declarations = (topology or Topology()).declarations(queues)
-        await apply(broker_url, declarations)
+        before = await _routes(engine)
+        wanted = replace(before.with_app(app), gone=frozenset())
+        await apply(broker_url, wanted.declarations(topology))
+        # Not before: from now on jobs are accepted, and their queues are there.
+        published = await _publish(engine, app)
+        after = (await _routes(engine)).after(before)
+        declarations = after.declarations(topology)
+        if after.gone:
+            await apply(broker_url, declarations)
         if definitions_file is not None:
             _export(declarations, broker_url, definitions_file)
-        # Last: from now on jobs are accepted, and their queues are there.
-        published = await _publish(engine, app)
     finally:
         await engine.dispose()
-    return SetUp(newest_revision(), tables, queues, published)
+    return SetUp(newest_revision(), tables, tuple(sorted(after.queues)), published)
 
 
 async def _create_tables(engine: AsyncEngine, app: App | None) -> tuple[str, ...]:
@@ -88,11 +92,10 @@ def _create(connection: object, tables: MetaData) -> None:
     tables.create_all(connection, checkfirst=True)  # type: ignore[arg-type]
 
 
-async def _all_queues(engine: AsyncEngine, app: App | None) -> tuple[str, ...]:
-    """Give the queues of every app: the exported definitions serve all of them."""
+async def _routes(engine: AsyncEngine) -> Routes:
+    """Give the routes of every app: the exported definitions serve all of them."""
     async with engine.connect() as connection:
-        known = [row.queue for row in await connection.exec_driver_sql(_QUEUES)]
-    return tuple(sorted({*known, *(() if app is None else app.queues)}))
+        return await routes(connection)
 
 
 async def _publish(engine: AsyncEngine, app: App | None) -> Published:

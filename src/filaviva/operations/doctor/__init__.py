@@ -4,17 +4,15 @@ Before: two addresses. After: findings; nothing was changed. May happen twice: a
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from filaviva.database import connect
 from filaviva.database.transaction import DATABASE_ERRORS
 from filaviva.operations.doctor import broker, database
 from filaviva.operations.doctor.broker import Addresses
 from filaviva.operations.doctor.finding import Finding
+from filaviva.operations.routes import Routes, routes
 
 __all__ = ["Addresses", "Finding", "examine", "healthy"]
-
-_QUEUES: Final = "SELECT DISTINCT queue FROM filaviva.contracts WHERE queue IS NOT NULL ORDER BY 1"
 
 
 async def examine(
@@ -29,13 +27,12 @@ async def examine(
         ]
         try:
             async with engine.connect() as connection:
-                rows = await connection.exec_driver_sql(_QUEUES)
-                queues: Sequence[str] | None = [row.queue for row in rows]
+                known: Routes | None = await routes(connection)
         except DATABASE_ERRORS:
-            queues = None
+            known = None
     finally:
         await engine.dispose()
-    return [finding async for finding in broker.examine(addresses, queues)] + found
+    return [finding async for finding in broker.examine(addresses, known)] + found
 
 
 def healthy(findings: Sequence[Finding]) -> bool:

@@ -21,6 +21,7 @@ from filaviva.broker.connection import (
 from filaviva.broker.topology import Topology
 from filaviva.errors import Unreachable
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
+from filaviva.operations.routes import Routes
 
 _FLOOR: Final = (3, 10)
 _NEWEST_TESTED: Final = (4, 3)
@@ -51,8 +52,8 @@ class Addresses:
         return unquote(urlsplit(self.amqp).path[1:]) or "/"
 
 
-async def examine(addresses: Addresses, queues: Sequence[str] | None) -> AsyncIterator[Finding]:
-    """Look at everything; `queues` are the registry's (None: the database could not say)."""
+async def examine(addresses: Addresses, routes: Routes | None) -> AsyncIterator[Finding]:
+    """Look at everything; `routes` are the registry's (None: the database could not say)."""
     try:
         connection = await connect(addresses.amqp, name="filaviva doctor")
     except Unreachable as away:
@@ -66,8 +67,8 @@ async def examine(addresses: Addresses, queues: Sequence[str] | None) -> AsyncIt
         yield _version(connection, addresses.where)
         async for finding in _alarms(addresses):
             yield finding
-        if queues is not None:
-            async for finding in _topology(addresses, queues):
+        if routes is not None:
+            async for finding in _topology(addresses, routes):
                 yield finding
         async for finding in _consumers(connection, addresses.topology):
             yield finding
@@ -124,11 +125,11 @@ def _raised(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"disk on {node['name']}"
 
 
-async def _topology(addresses: Addresses, queues: Sequence[str]) -> AsyncIterator[Finding]:
+async def _topology(addresses: Addresses, routes: Routes) -> AsyncIterator[Finding]:
     if addresses.management is None:
         yield unknown("topology", "no management URL", _NEEDS_MANAGEMENT)
         return
-    wanted = addresses.topology.declarations(sorted(queues))
+    wanted = routes.declarations(addresses.topology)
     try:
         found = await drift.verify(addresses.management, addresses.vhost, wanted)
     except (Unreachable, ValueError) as failed:
