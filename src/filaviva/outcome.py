@@ -1,7 +1,7 @@
 """What an attempt came to: a value, decided in one place."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 ErrorClass: TypeAlias = Literal[
     "timeout",
@@ -16,6 +16,9 @@ ErrorClass: TypeAlias = Literal[
     "canceled",
     "unexpected",
 ]
+
+# The code of a job whose submitter has lost the right to it: its dead letter says `forbidden`.
+KEY_NOT_ALLOWED: Final = "KeyNotAllowed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pydantic import field_validator
 
 from filaviva import App, Contract, Policy
 from filaviva.outcome import Canceled, Dead, Done, Outcome, Retry
+from filaviva.standing import Standing
 from filaviva_worker.attempt import Attempts
 from filaviva_worker.live import Ending, Live
 from fixtures.retrying import Jobs
@@ -41,7 +42,7 @@ class Trial:
         self.jobs = jobs
         app = App("shop")
         app.handler(Fussy, queue="llm", policy=Policy(**policy))(function)
-        self.attempts = Attempts(app, "shop:app", tools(jobs.engine))
+        self.attempts = Attempts(app, "shop:app", tools(jobs.engine), Standing(jobs.engine))
         self.live: Live | None = None
 
     async def begin(self, payload: str = "{}", seconds_left: float | None = None) -> Any:

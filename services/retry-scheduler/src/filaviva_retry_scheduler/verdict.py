@@ -6,14 +6,21 @@ from typing import Literal, TypeAlias
 from uuid import UUID
 
 from filaviva import backoff
+from filaviva.outcome import KEY_NOT_ALLOWED
 
 # Losing a worker says little about the job, so it has a limit of its own: the job that takes its
 # workers down ends here, the innocent ones beside it do not.
 LOST_LIMIT = 5
 _LOST_BASE, _LOST_CAP, _LOST_JITTER = 1.0, 60.0, 1.0
 
-Reason: TypeAlias = Literal["terminal", "attempts_exhausted", "expired", "result_too_large"]
-_RESULT_TOO_LARGE = "ResultTooLarge"
+Reason: TypeAlias = Literal[
+    "terminal", "attempts_exhausted", "expired", "result_too_large", "forbidden"
+]
+# Failures that no repetition mends and that have a reason of their own, by their codes.
+_OWN_REASONS: dict[str, Reason] = {
+    "ResultTooLarge": "result_too_large",
+    KEY_NOT_ALLOWED: "forbidden",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +92,7 @@ def judge(case: Case) -> Verdict:
     if case.state == "cancel_requested":
         return Cancel()
     if not case.retryable:
-        too_large = case.error_code == _RESULT_TOO_LARGE
-        return Fail("result_too_large" if too_large else "terminal")
+        return Fail(_OWN_REASONS.get(case.error_code or "", "terminal"))
     if _used_up(case):
         return Fail("attempts_exhausted")
     return _again(case)

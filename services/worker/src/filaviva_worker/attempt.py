@@ -14,7 +14,8 @@ from filaviva import failpoints
 from filaviva.app import App
 from filaviva.classification import classify
 from filaviva.handler import Handler
-from filaviva.outcome import Canceled, Done, Outcome
+from filaviva.outcome import KEY_NOT_ALLOWED, Canceled, Dead, Done, Failure, Outcome
+from filaviva.standing import Standing
 from filaviva_contracts import Contract
 from filaviva_worker.child import Assignment
 from filaviva_worker.claim import Claimed
@@ -33,10 +34,11 @@ GRACE = 10.0
 class Attempts:
     """Run claimed jobs through the app's handlers."""
 
-    def __init__(self, app: App, app_path: str, tools: Tools) -> None:
+    def __init__(self, app: App, app_path: str, tools: Tools, standing: Standing) -> None:
         self._app = app
         self._app_path = app_path
         self._tools = tools
+        self._standing = standing
 
     def handler(self, job_type: str, version: int) -> Handler | None:
         """Find the handler that reads this version; None if there is none here."""
@@ -52,6 +54,9 @@ class Attempts:
         """Run one attempt; an Ending means that its outcome is void, or that it is given back."""
         if live.ending is not None:  # told before it began
             return _ended(live) or live.ending
+        refusal = self._standing.refusal(job.submitted_by, job.type)
+        if refusal is not None:
+            return Dead(Failure("refused", KEY_NOT_ALLOWED, refusal))
         context = LiveContext(job, live, self._tools)
         failpoints.passing("execute.started")
         try:

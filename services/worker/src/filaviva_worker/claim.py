@@ -78,7 +78,7 @@ _COLUMNS = """jobs.id, jobs.type, jobs.version, jobs.tenant, jobs.subject, jobs.
         extract(epoch FROM clock_timestamp() - greatest(jobs.queued_at, jobs.not_before))::float8,
         (jobs.not_before IS NOT NULL),
         extract(epoch FROM jobs.deadline - clock_timestamp())::float8,
-        extract(epoch FROM clock_timestamp() - jobs.created_at)::float8"""
+        extract(epoch FROM clock_timestamp() - jobs.created_at)::float8, jobs.submitted_by"""
 
 _CLAIM_SQL = _CLAIM.format(columns=_COLUMNS)
 
@@ -120,6 +120,7 @@ class Claimed:
     paused: bool
     seconds_left: float | None  # until the deadline
     age: float  # seconds since the submission
+    submitted_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from filaviva.notify import Notifier
 from filaviva.relay import Relay
 from filaviva.service import end_within
 from filaviva.settings import Settings
+from filaviva.standing import Standing
 from filaviva.telemetry.metrics import Metrics
 from filaviva_worker import process
 from filaviva_worker.attempt import Attempts
@@ -65,7 +66,8 @@ class Worker:
         self.consumers: list[Consumer] = []
         self._settlings: list[Settling] = []
         self.heartbeat = self._heartbeat(app, wanted_queues(app, settings))
-        self._attempts = Attempts(app, settings.app or "", self._tools())
+        self._standing = Standing(engine)
+        self._attempts = Attempts(app, settings.app or "", self._tools(), self._standing)
         self._strangers = Strangers(self.id, engine, relay, self._facts)
         for queue in wanted_queues(app, settings):
             self._open_lane(queue)
@@ -85,6 +87,7 @@ class Worker:
             for consumer in self.consumers:
                 group.create_task(consumer.run(stop))
             beating = group.create_task(self.heartbeat.run(gone))
+            lasting = [group.create_task(self._standing.run(gone))]
             settling = [group.create_task(each.run(recorded)) for each in self._settlings]
             lanes = [group.create_task(lane.run(stop)) for lane in self.lanes]
             await stop.wait()
@@ -96,6 +99,8 @@ class Worker:
                 log.warning("ended without the database: outcomes are not recorded")
             gone.set()
             await asyncio.wait({beating})
+            for each in lasting:  # they only read, and a silent database must not keep us
+                each.cancel()
 
     def _tools(self) -> Tools:
         return Tools(
