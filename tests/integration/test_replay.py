@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from filaviva.broker.messages import CONFIRMED, NotReady, Outgoing, Published
+from filaviva.broker.messages import CONFIRMED, NotReady, Outgoing, Published, Unknown
 from filaviva.errors import NotFound, Rejected
 from filaviva.operations.dead_letters import Filter
 from filaviva.operations.replay import ReplayRequest, stop
@@ -54,7 +54,12 @@ def sender(
             handed.extend(rows)
 
     return Sending(
-        morgue.engine, registry, exchange or Exchange(), hand_over=hand_over, metrics=Metrics()
+        morgue.engine,
+        registry,
+        exchange or Exchange(),
+        hand_over=hand_over,
+        metrics=Metrics(),
+        doubt=0.05,
     )
 
 
@@ -364,6 +369,96 @@ async def test_a_foreign_message_that_the_broker_refuses_stays_open(
     assert (await morgue.letter(letter["id"]))["status"] == "open"
     assert (await morgue.report(started["id"]))["letters"][0]["error"] == "NotReady: gone"
     assert registry.types() == ("invoice.extract",)
+
+
+async def foreign(morgue: Morgue, exchange: Exchange, *, count: int = 1) -> tuple[Any, Sending]:
+    """Messages of somebody else under replay, and who sends them."""
+    known = await morgue.contract({}, "order.placed")
+    for n in range(count):
+        await morgue.file(
+            Sent(
+                body=event("order.placed.v1", id=f"e{n}"),
+                message_id=f"m{n}",
+                headers=died("rejected"),
+            )
+        )
+    started = await morgue.replay(request(ids(*await morgue.letters())), known)
+    return started["id"], sender(morgue, known, exchange=exchange)
+
+
+async def test_a_foreign_message_without_a_confirm_goes_again_under_the_same_id(
+    morgue: Morgue,
+) -> None:
+    exchange = Exchange(Unknown("no confirm"))
+    replay, sending = await foreign(morgue, exchange)
+
+    assert await sending.step() == 0
+    (letter,) = (await morgue.report(replay))["letters"]
+    assert (letter["status"], letter["error"]) == ("waiting", "Unknown: no confirm")
+    exchange.answer = CONFIRMED
+    await until(sending.step)
+
+    assert len({sent.message_id for sent in exchange.taken}) == 1
+    (letter,) = await morgue.letters()
+    assert letter["status"] == "resolved"
+
+
+class Slow(Exchange):
+    """Takes what is published, once it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let = asyncio.Event()
+
+    async def publish(self, messages: Sequence[Outgoing]) -> list[Published]:
+        answers = await super().publish(messages)
+        await self.let.wait()
+        return answers
+
+
+async def test_two_processes_publish_a_foreign_message_once(morgue: Morgue) -> None:
+    exchange = Slow()
+    _, sending = await foreign(morgue, exchange)
+
+    first = asyncio.create_task(sending.step())
+    await until(lambda: exchange.taken)
+    assert await sending.step() == 0
+    exchange.let.set()
+
+    assert await first == 1
+    assert len(exchange.taken) == 1
+
+
+async def test_a_replay_stopped_while_a_foreign_message_is_on_its_way_opens_only_the_others(
+    morgue: Morgue,
+) -> None:
+    exchange = Slow()
+    replay, sending = await foreign(morgue, exchange, count=25)
+
+    first = asyncio.create_task(sending.step())
+    await until(lambda: exchange.taken)
+    async with morgue.engine.begin() as connection:
+        await stop(connection, replay, author="ana")
+    gone = [letter["status"] for letter in await morgue.letters()]
+    assert (gone.count("open"), gone.count("replaying")) == (5, 20)
+    exchange.let.set()
+    await first
+
+    assert (await morgue.report(replay))["progress"]["succeeded"] == 20
+
+
+async def test_what_a_stopped_replay_left_in_doubt_is_found_out(morgue: Morgue) -> None:
+    exchange = Exchange(Unknown("no confirm"))
+    replay, sending = await foreign(morgue, exchange)
+
+    await sending.step()
+    async with morgue.engine.begin() as connection:
+        await stop(connection, replay, author="ana")
+    exchange.answer = CONFIRMED
+    await until(sending.step)
+
+    (letter,) = await morgue.letters()
+    assert letter["status"] == "resolved"
 
 
 @pytest.mark.parametrize("patch", [None, [{"op": "remove", "path": "/x"}]])

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, cast
@@ -12,7 +13,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.broker.consumer import Delivery
-from filaviva.broker.messages import CONFIRMED, Outgoing, Published, Unknown
+from filaviva.broker.messages import CONFIRMED, Offending, Outgoing, Published, Unknown
 from filaviva.database import connect
 from filaviva_contracts.envelope import Envelope
 from filaviva_contracts.wire import AttemptFailed
@@ -50,12 +51,15 @@ class Wire:
 
     def __init__(self) -> None:
         self.silent = False
+        self.refuses: Callable[[Outgoing], bool] = lambda _: False
         self.published: list[Outgoing] = []
         self.settled: list[Delivery] = []
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[Published]:
         if self.silent:
             return [Unknown("silent")] * len(messages)
+        if any(map(self.refuses, messages)):
+            return [Offending("does not fit")] * len(messages)
         self.published += messages
         return [CONFIRMED] * len(messages)
 
@@ -210,6 +214,36 @@ async def test_an_unreadable_message_is_kept_until_the_broker_has_taken_it_over(
     wire.silent = False
     await until(scheduler.step)
 
+    assert len(wire.settled) == 1
+
+
+async def test_what_the_broker_does_not_take_as_it_came_goes_on_with_its_bytes_alone(
+    engine: AsyncEngine, told: Told, wire: Wire
+) -> None:
+    wire.refuses = lambda message: bool(message.headers)
+    scheduler = scheduler_of(engine, told, wire)
+    scheduler.receive(delivery(b"broken", "m1", headers={"odd": 2**70}))
+
+    await scheduler.step()
+
+    (passed_on,) = wire.published
+    assert (passed_on.body, passed_on.message_id, passed_on.headers) == (b"broken", "m1", {})
+    assert len(wire.settled) == 1
+
+
+async def test_what_the_broker_never_takes_is_kept_and_not_tried_every_few_seconds(
+    engine: AsyncEngine, told: Told, wire: Wire
+) -> None:
+    wire.refuses = lambda _: True
+    scheduler = scheduler_of(engine, told, wire, patience=0.01, parked=0.3)
+    scheduler.receive(delivery(b"broken"))
+    await scheduler.step()
+    parked = time.monotonic()
+
+    wire.refuses = lambda _: False
+    await until(scheduler.step)
+
+    assert time.monotonic() - parked > 0.2
     assert len(wire.settled) == 1
 
 

@@ -290,6 +290,7 @@ replay_letters = Table(
     Column("cost_usd", Numeric),
     Column("error", Text),
     Column("sent_at", DateTime(timezone=True)),
+    Column("held_until", DateTime(timezone=True)),
     Column("closed_at", DateTime(timezone=True)),
 )
 

@@ -225,10 +225,11 @@ _STOP = """
 UPDATE filaviva.replays SET state = 'stopped', finished_at = clock_timestamp(), error = $2
 WHERE id = $1 AND state = 'running' RETURNING id
 """
+# What is on its way to the broker is left to its sender: opened now, it could be sent twice.
 _FREE = """
 WITH freed AS (
     UPDATE filaviva.replay_letters SET state = 'stopped'
-    WHERE replay_id = $1 AND state = 'waiting' RETURNING dead_letter_id)
+    WHERE replay_id = $1 AND state = 'waiting' AND held_until IS NULL RETURNING dead_letter_id)
 UPDATE filaviva.dead_letters AS letter SET status = 'open', replay_id = NULL
 FROM freed WHERE letter.id = freed.dead_letter_id AND letter.status = 'replaying'
 """

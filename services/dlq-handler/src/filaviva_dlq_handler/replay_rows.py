@@ -13,22 +13,27 @@ from filaviva.operations.replay import halt
 
 MOST_AT_ONCE = 200
 
+# A stopped replay may have left a message of which nobody knows whether the broker has it.
 _RUNNING = """
 SELECT id FROM filaviva.replays AS replay WHERE state = 'running' AND EXISTS (
     SELECT FROM filaviva.replay_letters AS letter
     WHERE letter.replay_id = replay.id AND letter.state = 'waiting')
+UNION
+SELECT replay_id FROM filaviva.replay_letters WHERE state = 'waiting' AND held_until IS NOT NULL
 ORDER BY id
 """
 
 # One process at a time sends for a replay: only so can its pace be kept.
 _LOCKED = """
-SELECT id, author, reason, patch::text AS patch, rate_per_second, canary FROM filaviva.replays
-WHERE id = $1 AND state = 'running' FOR NO KEY UPDATE SKIP LOCKED
+SELECT id, author, reason, patch::text AS patch, rate_per_second, canary,
+    state = 'running' AS running
+FROM filaviva.replays WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED
 """
 
 _PACE = """
-SELECT count(*) FILTER (WHERE state = 'sent') AS sent,
-    count(*) FILTER (WHERE outcome IS NULL AND state = 'sent') AS open,
+SELECT count(*) FILTER (WHERE state = 'sent' OR held_until > clock_timestamp()) AS sent,
+    count(*) FILTER (WHERE outcome IS NULL
+        AND (state = 'sent' OR (state = 'waiting' AND held_until > clock_timestamp()))) AS open,
     count(*) FILTER (WHERE outcome IN ('failed', 'canceled') OR state = 'refused') AS bad,
     extract(epoch FROM clock_timestamp() - max(sent_at))::float8 AS since
 FROM filaviva.replay_letters WHERE replay_id = $1
@@ -40,13 +45,34 @@ WHERE waiting.replay_id = $1 AND waiting.state = 'waiting' AND waiting.job_id IS
 ORDER BY waiting.dead_letter_id LIMIT $2
 """
 
-_DUE_FOREIGN = """
+# Held beyond the commit, as the outbox is: no transaction is open while we publish. Who dies
+# meanwhile leaves them to another, who publishes them again under the same message ids.
+_HOLD_FOREIGN = """
+WITH due AS MATERIALIZED (
+    SELECT dead_letter_id FROM filaviva.replay_letters
+    WHERE replay_id = $1 AND state = 'waiting' AND job_id IS NULL
+        AND coalesce(held_until < clock_timestamp(), $3::boolean)
+    ORDER BY dead_letter_id LIMIT $2 FOR NO KEY UPDATE),
+held AS (
+    UPDATE filaviva.replay_letters AS waiting SET
+        held_until = clock_timestamp() + make_interval(secs => $4::float8),
+        sent_at = clock_timestamp()
+    FROM due WHERE waiting.replay_id = $1 AND waiting.dead_letter_id = due.dead_letter_id)
 SELECT letter.id, letter.exchange, letter.routing_key, letter.content_type, letter.headers,
     letter.raw
-FROM filaviva.replay_letters AS waiting
-JOIN filaviva.dead_letters AS letter ON letter.id = waiting.dead_letter_id
-WHERE waiting.replay_id = $1 AND waiting.state = 'waiting' AND waiting.job_id IS NULL
-ORDER BY letter.id LIMIT $2
+FROM filaviva.dead_letters AS letter JOIN due ON letter.id = due.dead_letter_id ORDER BY letter.id
+"""
+
+_HOLD_ON = """
+WITH told AS MATERIALIZED (SELECT * FROM unnest($2::uuid[], $3::text[]) AS x(id, error)),
+locked AS MATERIALIZED (
+    SELECT dead_letter_id AS id FROM filaviva.replay_letters
+    WHERE replay_id = $1 AND dead_letter_id = ANY($2::uuid[])
+    ORDER BY dead_letter_id FOR NO KEY UPDATE)
+UPDATE filaviva.replay_letters AS letter SET
+    held_until = clock_timestamp() + make_interval(secs => $4::float8), error = told.error
+FROM told JOIN locked USING (id)
+WHERE letter.replay_id = $1 AND letter.dead_letter_id = told.id AND letter.state = 'waiting'
 """
 
 _PAYLOADS = """
@@ -74,9 +100,10 @@ marked AS (
     UPDATE filaviva.replay_letters AS letter SET
         state = CASE WHEN told.error IS NULL THEN 'sent' ELSE 'refused' END,
         outcome = CASE WHEN told.error IS NULL THEN 'succeeded' END,
-        cost_usd = 0, error = told.error, sent_at = clock_timestamp(),
+        cost_usd = 0, error = told.error, sent_at = clock_timestamp(), held_until = NULL,
         closed_at = clock_timestamp()
-    FROM told WHERE letter.replay_id = $1 AND letter.dead_letter_id = told.id)
+    FROM told WHERE letter.replay_id = $1 AND letter.dead_letter_id = told.id
+        AND letter.state = 'waiting')
 UPDATE filaviva.dead_letters AS letter SET
     status = CASE WHEN told.error IS NULL THEN 'resolved' ELSE 'open' END,
     closed_at = CASE WHEN told.error IS NULL THEN clock_timestamp() END
@@ -87,7 +114,7 @@ RETURNING letter.group_id
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A running replay, locked; `patch` is JSON text."""
+    """A replay, locked; `patch` is JSON text."""
 
     id: UUID
     author: str
@@ -95,6 +122,7 @@ class Replay:
     patch: str | None
     rate_per_second: float | None
     canary: int | None
+    running: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +139,7 @@ async def running(connection: AsyncConnection) -> list[UUID]:
 
 
 async def locked(connection: AsyncConnection, replay_id: UUID) -> Replay | None:
-    """Lock the replay; None if it has ended or another process is at it."""
+    """Lock the replay; None if another process is at it."""
     found = (await connection.exec_driver_sql(_LOCKED, (replay_id,))).first()
     return None if found is None else Replay(**as_dict(found))
 
@@ -125,12 +153,27 @@ async def due(connection: AsyncConnection, replay: Replay) -> list[Due]:
     return [Due(row.id, row.job_id) for row in found]
 
 
-async def due_foreign(connection: AsyncConnection, replay: Replay) -> Sequence[Any]:
-    """Give the foreign messages that may go now."""
-    allowed = await _allowed(connection, replay)
+async def hold_foreign(
+    connection: AsyncConnection, replay: Replay, seconds: float
+) -> Sequence[Any]:
+    """Take the foreign messages that may go now: for so long nobody else publishes them.
+
+    Of a stopped replay only those of which nobody knows yet whether the broker has them.
+    """
+    allowed = await _allowed(connection, replay) if replay.running else MOST_AT_ONCE
     if allowed == 0:
         return []
-    return (await connection.exec_driver_sql(_DUE_FOREIGN, (replay.id, min(allowed, 20)))).all()
+    arguments = (replay.id, min(allowed, 20), replay.running, seconds)
+    return (await connection.exec_driver_sql(_HOLD_FOREIGN, arguments)).all()
+
+
+async def hold_on(
+    connection: AsyncConnection, replay_id: UUID, doubts: Mapping[UUID, str], seconds: float
+) -> None:
+    """Let these messages be published again after so long; say what is not known of them."""
+    ids = sorted(doubts)
+    arguments = (replay_id, ids, [doubts[id_] for id_ in ids], seconds)
+    await connection.exec_driver_sql(_HOLD_ON, arguments)
 
 
 async def _allowed(connection: AsyncConnection, replay: Replay) -> int:

@@ -3,7 +3,8 @@
 Before: a letter waits in a replay. After: its job is queued under a new epoch, or its message is
 with the broker again.
 May happen twice: the replay's row is locked while its letters go, and a job that went is queued;
-a foreign message may be published twice after a crash, under one message id and event id.
+a foreign message may be published twice, after a crash or a confirm that did not come, under one
+message id and event id.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import canonical, failpoints
-from filaviva.broker.messages import Confirmed, Outgoing, Published
+from filaviva.broker.messages import Confirmed, Outgoing, Published, Unknown
 from filaviva.database.transaction import DATABASE_ERRORS, transact
 from filaviva.errors import Rejected
 from filaviva.operations.corrections import corrected, validator
@@ -29,6 +30,11 @@ from filaviva_dlq_handler import replay_rows
 from filaviva_dlq_handler.replay_rows import Due, Replay
 
 log = structlog.get_logger("filaviva")
+
+# Longer than a publish can take: until then nobody else publishes the same message.
+_HELD_SECONDS = 180.0
+# After a confirm that did not come.
+_DOUBT_SECONDS = 5.0
 
 
 class Publishing(Protocol):
@@ -60,6 +66,7 @@ class Sending:
         metrics: Metrics,
         changed: Callable[[frozenset[UUID]], None] = lambda _: None,
         pause: float = 0.2,
+        doubt: float = _DOUBT_SECONDS,
     ) -> None:
         self._engine = engine
         self._registry = registry
@@ -68,6 +75,7 @@ class Sending:
         self._metrics = metrics
         self._changed = changed
         self._pause = pause
+        self._doubt = doubt
         self._wanted = asyncio.Event()
 
     def wake(self) -> None:
@@ -109,7 +117,7 @@ class Sending:
 
     async def _send(self, connection: AsyncConnection, replay_id: UUID) -> Sent:
         replay = await replay_rows.locked(connection, replay_id)
-        if replay is None:
+        if replay is None or not replay.running:
             return Sent()
         due = await replay_rows.due(connection, replay)
         jobs = [letter for letter in due if letter.job_id is not None]
@@ -149,24 +157,32 @@ class Sending:
 
     async def _publish_foreign(self, replay_id: UUID) -> int:
         """Publish what is no job of ours, with no transaction open; then mark what was taken."""
-        async with self._engine.begin() as connection:
-            replay = await replay_rows.locked(connection, replay_id)
-            due = [] if replay is None else await replay_rows.due_foreign(connection, replay)
+        due = await transact(self._engine, lambda c: self._hold(c, replay_id))
         if not due:
             return 0
         outgoing = [_outgoing(letter, replay_id) for letter in due]
         published = await self._publisher.publish(outgoing)
-        answers = list(zip(due, published, strict=True))
-        taken = [letter.id for letter, answer in answers if isinstance(answer, Confirmed)]
-        refused = {
-            letter.id: f"{type(answer).__name__}: {answer.why}"
-            for letter, answer in answers
-            if not isinstance(answer, Confirmed)
-        }
+        taken: list[UUID] = []
+        refused: dict[UUID, str] = {}
+        doubts: dict[UUID, str] = {}
+        for letter, answer in zip(due, published, strict=True):
+            if isinstance(answer, Confirmed):
+                taken.append(letter.id)
+            else:
+                told = doubts if isinstance(answer, Unknown) else refused
+                told[letter.id] = f"{type(answer).__name__}: {answer.why}"
         async with self._engine.begin() as connection:
             await replay_rows.mark_foreign(connection, replay_id, taken, refused)
+            await replay_rows.hold_on(connection, replay_id, doubts, self._doubt)
         self._metrics.replays.labels("succeeded").inc(len(taken))
-        return len(due)
+        self._metrics.replays.labels("refused").inc(len(refused))
+        return len(taken) + len(refused)
+
+    async def _hold(self, connection: AsyncConnection, replay_id: UUID) -> Sequence[Any]:
+        replay = await replay_rows.locked(connection, replay_id)
+        if replay is None:
+            return ()
+        return await replay_rows.hold_foreign(connection, replay, _HELD_SECONDS)
 
     async def _next_turn(self, stop: asyncio.Event) -> None:
         turns = {

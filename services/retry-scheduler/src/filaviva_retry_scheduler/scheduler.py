@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from filaviva import inbox
 from filaviva.broker.connection import Backoff
 from filaviva.broker.consumer import Delivery
-from filaviva.broker.messages import Confirmed, Outgoing, Published
+from filaviva.broker.messages import Confirmed, Offending, Outgoing, Published
 from filaviva.broker.topology import Topology
 from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
 from filaviva.failpoints import passing
@@ -30,6 +30,8 @@ from filaviva_retry_scheduler.request import Request, Unreadable, read
 
 CONSUMER = "retry-scheduler"
 _TOPOLOGY = Topology()
+# For what the broker refuses as it is: a person has to look at it, as at a parked outbox row.
+_PARKED_SECONDS = 60.0
 
 log = structlog.get_logger("filaviva")
 
@@ -52,6 +54,7 @@ class Scheduler:
         settle: Callable[[Delivery], object],
         batch: int = 100,
         patience: float = 5.0,
+        parked: float = _PARKED_SECONDS,
     ) -> None:
         self._engine = engine
         self._announcer = announcer
@@ -59,6 +62,7 @@ class Scheduler:
         self._settle = settle
         self._batch = batch
         self._patience = patience
+        self._parked = parked
         self._backoff = Backoff(first=0.2, most=patience)
         self._waiting: deque[Delivery] = deque()
         self._some = asyncio.Event()
@@ -107,8 +111,12 @@ class Scheduler:
         self._waiting.extend(deliveries)
         self._some.set()
 
-    def _put_later(self, delivery: Delivery) -> None:
-        asyncio.get_running_loop().call_later(self._patience, self._put, delivery)
+    def _put_later(self, delivery: Delivery, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._put_again, delivery)
+
+    def _put_again(self, delivery: Delivery) -> None:
+        if delivery.session is self._session:  # otherwise it has been delivered again since
+            self._put(delivery)
 
     async def _decide(self, requests: Sequence[Request]) -> None:
         if not requests:
@@ -131,7 +139,7 @@ class Scheduler:
                     self._put(*(request.delivery for request in requests))
                     raise
                 log.warning("not decided yet", job_id=str(requests[0].job_id), why=str(refused))
-                self._put_later(requests[0].delivery)
+                self._put_later(requests[0].delivery, self._patience)
             requests.popleft()
 
     async def _commit(self, requests: Sequence[Request]) -> None:
@@ -143,13 +151,21 @@ class Scheduler:
 
     async def _pass_on(self, arrival: Unreadable) -> None:
         """Send it to the dead letters as it came, and only then let go of it."""
-        (published,) = await self._publisher.publish([_as_it_came(arrival.delivery)])
+        published = await self._published(_as_it_came(arrival.delivery))
         if isinstance(published, Confirmed):
             self._settle(arrival.delivery)
             self._announcer.state(RequestUnreadable(arrival.why))
-        else:
-            log.warning("an unreadable message could not be passed on", why=published.why)
-            self._put_later(arrival.delivery)
+            return
+        log.warning("an unreadable message could not be passed on", why=published.why)
+        offending = isinstance(published, Offending)
+        self._put_later(arrival.delivery, self._parked if offending else self._patience)
+
+    async def _published(self, message: Outgoing) -> Published:
+        """Publish it, with nothing but its bytes if the broker does not take the rest of it."""
+        (published,) = await self._publisher.publish([message])
+        if isinstance(published, Offending):
+            (published,) = await self._publisher.publish([_bare(message)])
+        return published
 
 
 async def _effect(connection: AsyncConnection, requests: Sequence[Request]) -> Decided:
@@ -179,3 +195,7 @@ def _as_it_came(delivery: Delivery) -> Outgoing:
         content_type=delivery.content_type or "application/octet-stream",
         headers=headers,
     )
+
+
+def _bare(message: Outgoing) -> Outgoing:
+    return replace(message, type=None, content_type="application/octet-stream", headers={})
