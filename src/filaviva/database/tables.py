@@ -111,6 +111,35 @@ batches = Table(
     Column("ended_at", DateTime(timezone=True)),
 )
 
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("cron", Text, nullable=False),
+    Column("time_zone", Text, nullable=False),
+    Column("missed", Text, nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("data", JSONB, nullable=False),
+    Column("priority", SmallInteger, nullable=False),
+    Column("max_attempts", Integer),
+    Column("labels", JSONB, nullable=False),
+    Column("subject", Text),
+    Column("callback_url", Text),
+    Column("fingerprint", LargeBinary, nullable=False),
+    Column("next_fire_at", DateTime(timezone=True)),
+    Column("last_fired_at", DateTime(timezone=True)),
+    Column("last_job_id", Uuid),
+    Column("fired", BigInteger, nullable=False),
+    Column("error", Text),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("updated_at", DateTime(timezone=True), nullable=False),
+)
+
 job_events = Table(
     "job_events",
     metadata,

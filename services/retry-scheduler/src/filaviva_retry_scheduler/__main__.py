@@ -16,6 +16,7 @@ from filaviva.settings import Settings
 from filaviva.telemetry.endpoint import Endpoint
 from filaviva.telemetry.metrics import Metrics
 from filaviva_retry_scheduler.announcer import Announcer
+from filaviva_retry_scheduler.calendar import Calendar
 from filaviva_retry_scheduler.meter import Meter
 from filaviva_retry_scheduler.readiness import Readiness
 from filaviva_retry_scheduler.reconciler import Reconciler
@@ -52,6 +53,7 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     depths = QueueDepths(broker)
     sweeper = Sweeper(engine, announcer, lease_seconds=settings.worker.lease_seconds)
     reconciler = Reconciler(engine, depths, announcer)
+    calendar = Calendar(engine, announcer)
     endpoint = Endpoint(
         metrics.registry,
         Readiness(engine, consumer, publisher),
@@ -63,7 +65,7 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
         # The scheduler works on until the consumer has let go of everything.
         support = (scheduler, relay, notifier, endpoint, LoopLag(metrics), depths)
         group.create_task(serve(*support, stop=after))
-        await serve(consumer, sweeper, reconciler, stop=stop)
+        await serve(consumer, sweeper, reconciler, calendar, stop=stop)
         after.set()
     await publisher.close()
     await engine.dispose()

@@ -65,6 +65,32 @@ class RequestUnreadable:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduleFired:
+    """A schedule submitted a job, so long after its time."""
+
+    schedule_id: UUID
+    type: str
+    late_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FiringsLeftOut:
+    """Times of a schedule were missed and are not made up for: at least so many."""
+
+    schedule_id: UUID
+    type: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleBroken:
+    """A schedule cannot submit its job."""
+
+    schedule_id: UUID
+    why: str
+
+
 Fact: TypeAlias = (
     AttemptLost
     | JobRequeued
@@ -73,6 +99,9 @@ Fact: TypeAlias = (
     | DeadLetterRepublished
     | RequestDropped
     | RequestUnreadable
+    | ScheduleFired
+    | FiringsLeftOut
+    | ScheduleBroken
 )
 Listener: TypeAlias = Callable[[Fact], None]
 

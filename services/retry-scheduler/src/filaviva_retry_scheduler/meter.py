@@ -7,10 +7,13 @@ from filaviva_retry_scheduler.facts import (
     AttemptLost,
     DeadLetterRepublished,
     Fact,
+    FiringsLeftOut,
     JobEnded,
     JobRequeued,
     RequestDropped,
     RequestUnreadable,
+    ScheduleBroken,
+    ScheduleFired,
     WakeUpReissued,
 )
 
@@ -39,11 +42,30 @@ class Meter:
             case DeadLetterRepublished(job_id=job):
                 self._metrics.wakeups_reissued.labels("dead_letter").inc()
                 log.warning("a dead letter was missing and is sent again", job_id=str(job))
+            case RequestDropped() | RequestUnreadable():
+                self._request(fact)
+            case ScheduleFired() | FiringsLeftOut() | ScheduleBroken():
+                self._schedule(fact)
+
+    def _request(self, fact: RequestDropped | RequestUnreadable) -> None:
+        match fact:
             case RequestDropped(cause=cause):
                 self._metrics.duplicates.labels(CONSUMER, cause).inc()
             case RequestUnreadable(why=why):
                 self._metrics.contract_violations.labels("", "", "undecodable").inc()
                 log.warning("an unreadable message went to the dead letters", why=why)
+
+    def _schedule(self, fact: ScheduleFired | FiringsLeftOut | ScheduleBroken) -> None:
+        submitted = self._metrics.jobs_submitted
+        schedule = str(fact.schedule_id)
+        match fact:
+            case ScheduleFired(type=kind):
+                submitted.labels(kind, "schedule", "accepted").inc()
+            case FiringsLeftOut(type=kind, count=count):
+                submitted.labels(kind, "schedule", "left_out").inc(count)
+                log.warning("times of a schedule were missed", schedule=schedule, count=count)
+            case ScheduleBroken(why=why):
+                log.warning("a schedule cannot fire", schedule=schedule, why=why)
 
     def _ended(self, fact: JobEnded) -> None:
         self._metrics.jobs_finished.labels(fact.type, fact.state).inc()

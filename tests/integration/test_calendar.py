@@ -1,0 +1,152 @@
+"""Schedules fire once for each of their times, however many processes look, or none did."""
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from filaviva.database.transaction import transact
+from filaviva_retry_scheduler import firing
+from filaviva_retry_scheduler.calendar import Calendar
+from filaviva_retry_scheduler.decide import Decided
+from filaviva_retry_scheduler.facts import FiringsLeftOut, ScheduleBroken, ScheduleFired
+from fixtures.retrying import AnswerLost, Jobs, Told
+from fixtures.schedules import schedule
+
+AN_HOUR_AGO = "date_trunc('minute', clock_timestamp()) - interval '1 hour'"
+
+
+@pytest.fixture
+async def calendar(jobs: Jobs, told: Told) -> Calendar:
+    await jobs.policy(maxAttempts=3)
+    return Calendar(jobs.engine, told.announcer)
+
+
+async def made(jobs: Jobs) -> list[dict[str, object]]:
+    return await jobs.all("SELECT * FROM filaviva.jobs ORDER BY idempotency_key")
+
+
+async def row_of(jobs: Jobs, schedule_id: UUID) -> dict[str, object]:
+    return await jobs.one("SELECT * FROM filaviva.schedules WHERE id = :id", id=schedule_id)
+
+
+async def test_a_due_schedule_submits_its_job_and_moves_on(
+    jobs: Jobs, told: Told, calendar: Calendar
+) -> None:
+    made_by = {"labels": '\'{"schedule"\\: "nightly"}\'', "data": "'{\"total\"\\: 9.90}'"}
+    due = await schedule(jobs, priority=8, subject="'ann'", **made_by)
+    at = (await row_of(jobs, due))["next_fire_at"]
+
+    await calendar.step()
+
+    (job,) = await made(jobs)
+    assert (job["state"], job["queue"], job["priority"]) == ("queued", "llm", 8)
+    assert (job["submitted_by"], job["subject"], job["max_attempts"]) == ("key1", "ann", 3)
+    assert job["labels"] == {"schedule": "nightly"}
+    assert str(job["idempotency_key"]).startswith(f"schedule:{due}:")
+    row = await row_of(jobs, due)
+    assert row["next_fire_at"] > at  # type: ignore[operator]
+    assert (row["last_job_id"], row["fired"]) == (job["id"], 1)
+    assert [one.job_id for one in told.rows] == [job["id"]]
+    assert len(told.of(ScheduleFired)) == 1
+    (kind, event), *_ = await jobs.events(job["id"])  # type: ignore[arg-type]
+    assert (kind, event["reason"], event["schedule"]) == ("state", "scheduled", str(due))
+
+
+async def test_what_is_paused_or_not_due_does_not_fire(jobs: Jobs, calendar: Calendar) -> None:
+    await schedule(jobs, enabled="false")
+    await schedule(jobs, next_fire_at="clock_timestamp() + interval '1 minute'")
+    await schedule(jobs, next_fire_at="NULL")
+
+    assert await calendar.step() == 0
+
+    assert await made(jobs) == []
+
+
+async def test_many_calendars_at_once_fire_each_time_once(
+    jobs: Jobs, told: Told, calendar: Calendar
+) -> None:
+    due = {
+        await schedule(jobs, missed="'all'", cron="'* * * * *'", next_fire_at=AN_HOUR_AGO)
+        for _ in range(4)
+    }
+    others = [Calendar(jobs.engine, told.announcer) for _ in range(3)]
+
+    await asyncio.gather(*(each.step() for each in (calendar, *others)))
+    await calendar.step()
+
+    found = await made(jobs)
+    keys = [str(job["idempotency_key"]) for job in found]
+    assert len(keys) in {4 * 61, 4 * 62}  # the minute may turn meanwhile
+    assert {UUID(key.split(":")[1]) for key in keys} == due
+    assert len(told.rows) == len(found)
+
+
+async def test_a_firing_whose_commit_had_no_answer_is_not_repeated(
+    jobs: Jobs, calendar: Calendar
+) -> None:
+    await schedule(jobs)
+    unsure = AnswerLost(jobs.engine)
+
+    async def fire(connection: AsyncConnection) -> Decided:
+        return await firing.fire(connection, await firing.due(connection, limit=9))
+
+    with pytest.raises(ConnectionResetError):
+        await transact(unsure, fire)  # type: ignore[arg-type]
+    await transact(unsure, fire)  # type: ignore[arg-type]
+    await calendar.step()
+
+    assert len(await made(jobs)) == 1
+
+
+@pytest.mark.parametrize(("missed", "expected"), [("skip", 0), ("once", 1), ("all", 4)])
+async def test_an_hour_without_any_scheduler_is_made_up_for_as_the_policy_says(
+    jobs: Jobs, told: Told, calendar: Calendar, missed: str, expected: int
+) -> None:
+    # Every quarter of an hour, the last of them two minutes ago: beyond what counts as in time.
+    ago = "clock_timestamp() - interval '2 minutes'"
+    minute = f"extract(minute FROM {ago})\\:\\:int % 15"
+    due = await schedule(
+        jobs,
+        missed=f"'{missed}'",
+        cron=f"({minute}) || '-59/15 * * * *'",
+        next_fire_at=f"date_trunc('minute', {ago}) - interval '45 minutes'",
+    )
+
+    await calendar.step()
+
+    found = await made(jobs)
+    assert len(found) == expected
+    left_out = sum(fact.count for fact in told.of(FiringsLeftOut))  # type: ignore[union-attr]
+    assert left_out == 4 - expected
+    row = await row_of(jobs, due)
+    assert row["last_job_id"] == (found[-1]["id"] if found else None)
+    soon = await jobs.one("SELECT clock_timestamp() AS now")
+    assert timedelta() < row["next_fire_at"] - soon["now"] < timedelta(minutes=15)  # type: ignore[operator]
+
+
+async def test_a_schedule_that_cannot_fire_says_why_and_keeps_no_other(
+    jobs: Jobs, told: Told, calendar: Calendar
+) -> None:
+    unknown = await schedule(jobs, version=7)
+    broken = await schedule(jobs, time_zone="'Mars/Olympus'")
+    # Its job cannot be stored: the handler's policy holds a number that no column takes.
+    await jobs.all(
+        "INSERT INTO filaviva.contracts (type, version, app, queue, schema, policy)"
+        " VALUES ('invoice.extract', 2, 'shop', 'llm', '{}', '{\"maxAttempts\"\\: 0}')"
+    )
+    unstorable = await schedule(jobs, version=2)
+    fine = await schedule(jobs)
+
+    await calendar.step()
+
+    (job,) = await made(jobs)
+    assert str(fine) in str(job["idempotency_key"])
+    assert "no handler" in str((await row_of(jobs, unknown))["error"])
+    row = await row_of(jobs, broken)
+    assert "Mars/Olympus" in str(row["error"])
+    assert row["next_fire_at"] is None
+    assert (await row_of(jobs, unstorable))["fired"] == 0
+    assert len(told.of(ScheduleBroken)) == 2
