@@ -13,6 +13,7 @@ from filaviva.outcome import ErrorClass
 from filaviva_contracts.wire import WIRE
 from filaviva_dlq_handler.api import Routes
 from filaviva_producer.reading import Reading
+from filaviva_producer.scheduling import Scheduling
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -58,7 +59,11 @@ def test_every_failpoint_is_on_its_page_and_no_other() -> None:
 
 def test_every_route_is_on_the_page_of_the_http_api() -> None:
     means: Any = None
-    routers = [Reading(means, means).router(), Routes(means, means).router()]
+    routers = [
+        Reading(means, means).router(),
+        Scheduling(means, means, means).router(),
+        Routes(means, means).router(),
+    ]
     routes = {
         f"{method} {route.path}"
         for router in routers
@@ -69,7 +74,7 @@ def test_every_route_is_on_the_page_of_the_http_api() -> None:
     page = _page("reference/http-api.md")
 
     assert {route for route in routes if f"`{route}`" not in page} == set()
-    assert set(re.findall(r"`((?:GET|POST) /v1/[^`]*)`", page)) == routes
+    assert set(re.findall(r"`((?:GET|POST|PATCH|DELETE) /v1/[^`]*)`", page)) == routes
 
 
 def test_every_code_of_a_refusal_is_on_the_page_of_the_http_api() -> None:
@@ -144,7 +149,7 @@ def _commands(text: str) -> Iterator[tuple[str, str]]:
     # In code only: prose may say "filaviva" as well.
     for code in re.findall(r"```sh\n(.*?)```|`([^`\n]*)`", text, re.DOTALL):
         yield from re.findall(
-            r"(?<!-p )(?<!--owner )\bfilaviva ([a-z]+)(?: ([a-z|]+))?", "".join(code)
+            r"(?<!-p )(?<!--owner )\bfilaviva ([a-z]+)(?: ([a-z][a-z|-]*))?", "".join(code)
         )
 
 

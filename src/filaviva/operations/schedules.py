@@ -24,7 +24,7 @@ from filaviva.operations.jobs import Reach
 from filaviva.operations.scheduling import LABEL, Definition, labels
 from filaviva.operations.submission import PRIORITIES
 
-_WORDS = {number: word for word, number in PRIORITIES.items()}
+PRIORITY_WORDS = {number: word for word, number in PRIORITIES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Schedule:
         body = {
             "type": self.type,
             "version": self.version,
-            "priority": _WORDS[self.priority],
+            "priority": PRIORITY_WORDS[self.priority],
             "maxAttempts": self.max_attempts,
             "labels": canonical.parse(self.labels),
             "subject": self.subject,

@@ -20,6 +20,7 @@ from filaviva_producer.meter import Meter
 from filaviva_producer.pressure import Pressure
 from filaviva_producer.readiness import Readiness
 from filaviva_producer.reading import Reading
+from filaviva_producer.scheduling import Scheduling
 from filaviva_producer.submitting import Submitting
 from filaviva_producer.waiting import Watch
 
@@ -48,6 +49,7 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
     api = Api(
         Submitting(submitter, registry, pressure, metrics, max_data_bytes=http.max_data_bytes),
         Reading(engine, watch),
+        Scheduling(engine, registry, submitter, http.max_data_bytes),
         version=version("filaviva-producer"),
         authenticator=KeyRing(engine),
         ready=ready,

@@ -1,6 +1,8 @@
 """The producer's HTTP side, put together."""
 
-from typing import Any
+from typing import Any, Protocol
+
+from fastapi import APIRouter
 
 from filaviva.http import Application
 from filaviva_producer import documents
@@ -8,13 +10,24 @@ from filaviva_producer.reading import Reading
 from filaviva_producer.submitting import Submitting
 
 
-class Api(Application):
-    """POST and GET /v1/jobs…, with health and OpenAPI."""
+class Routes(Protocol):
+    """Some of the routes, with their means."""
 
-    def __init__(self, submitting: Submitting, reading: Reading, **rest: Any) -> None:
+    def router(self) -> APIRouter:
+        """Give the routes."""
+        ...
+
+
+class Api(Application):
+    """/v1/jobs, /v1/schedules and what belongs to them, with health and OpenAPI."""
+
+    def __init__(
+        self, submitting: Submitting, reading: Reading, *others: Routes, **rest: Any
+    ) -> None:
         super().__init__(title="Filaviva producer", **rest)
         self.add_route("/v1/jobs", submitting.post, methods=["POST"], include_in_schema=False)
-        self.include_router(reading.router())
+        for routes in (reading, *others):
+            self.include_router(routes.router())
 
     def openapi(self) -> dict[str, Any]:
         """Describe the API, the plain route included."""

@@ -186,7 +186,7 @@ LABELS: Final[dict[str, Any]] = {
     ],
 }
 
-_SUBMISSION: Final[dict[str, Any]] = {
+SUBMISSION: Final[dict[str, Any]] = {
     "title": "Submission",
     "type": "object",
     "additionalProperties": False,
@@ -262,7 +262,7 @@ _CODES: Final[dict[int, dict[str, str]]] = {
 def describe(api: dict[str, Any]) -> None:
     """Add POST /v1/jobs to an OpenAPI document; its route is a plain one."""
     api["components"]["schemas"] |= {
-        "Submission": _SUBMISSION,
+        "Submission": SUBMISSION,
         "Accepted": _ACCEPTED,
     }
     api["paths"].setdefault("/v1/jobs", {})["post"] = {
