@@ -51,6 +51,16 @@ class Listening:
         self._heard(payload)
 
 
+def told(*hearers: Callable[[str | None], None]) -> Callable[[str | None], None]:
+    """Let several hear one channel over one connection."""
+
+    def heard(payload: str | None) -> None:
+        for hear in hearers:
+            hear(payload)
+
+    return heard
+
+
 async def _first(*events: asyncio.Event) -> None:
     waiting = [asyncio.create_task(event.wait()) for event in events]
     try:

@@ -113,6 +113,12 @@ class ProducerGroup(Group):
         gt=0,
         description="new jobs are refused while so many messages wait for the broker",
     )
+    max_streams: int = Field(
+        default=5000, gt=0, description="event streams open in this process; more get 503"
+    )
+    max_streams_per_key: int = Field(
+        default=2000, gt=0, description="event streams open here of one API key; more get 429"
+    )
 
 
 class SlackSettings(Group):

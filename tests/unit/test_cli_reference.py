@@ -14,6 +14,7 @@ from filaviva_contracts.wire import WIRE
 from filaviva_dlq_handler.api import Routes
 from filaviva_producer.reading import Reading
 from filaviva_producer.scheduling import Scheduling
+from filaviva_producer.streaming import Streaming
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -59,15 +60,16 @@ def test_every_failpoint_is_on_its_page_and_no_other() -> None:
 
 def test_every_route_is_on_the_page_of_the_http_api() -> None:
     means: Any = None
-    routers = [
-        Reading(means, means).router(),
-        Scheduling(means, means, means).router(),
-        Routes(means, means).router(),
+    faces = [
+        Reading(means, means),
+        Scheduling(means, means, means),
+        Streaming(means, means, means),
+        Routes(means, means),
     ]
     routes = {
         f"{method} {route.path}"
-        for router in routers
-        for route in router.routes
+        for face in faces
+        for route in face.router().routes
         for method in route.methods
     } | {"POST /v1/jobs"}
 

@@ -124,14 +124,23 @@ class Event:
 
 async def get(connection: AsyncConnection, job_id: UUID, reach: Reach) -> Job:
     """Give a job; NotFound if there is none, or none within reach."""
+    found, _ = await get_with(connection, job_id, reach)
+    return found
+
+
+async def get_with(
+    connection: AsyncConnection, job_id: UUID, reach: Reach, *more: Any
+) -> tuple[Job, tuple[Any, ...]]:
+    """Give a job, and more expressions as of the same moment."""
     jobs = tables.jobs
-    wanted = select(*_columns(Job, jobs)).where(
+    columns = _columns(Job, jobs)
+    wanted = select(*columns, *more).where(
         jobs.c.id == job_id, jobs.c.tenant == reach.tenant, _typed(reach)
     )
     row = (await connection.execute(wanted)).one_or_none()
     if row is None:
         raise NotFound(f"there is no job {job_id}")
-    return Job(*row)
+    return Job(*row[: len(columns)]), tuple(row[len(columns) :])
 
 
 async def newest(

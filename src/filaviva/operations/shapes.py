@@ -35,7 +35,7 @@ def job(found: Job) -> dict[str, Any]:
 def job_summary(found: Job) -> dict[str, Any]:
     """Give a job as lists show it: without its result, which may be large."""
     address = f"/v1/jobs/{found.id}"
-    parts = ("attempts", "steps", "llm-calls", "timeline")
+    parts = ("attempts", "steps", "llm-calls", "timeline", "events")
     return {
         "jobId": str(found.id),
         "type": found.type,
@@ -43,7 +43,7 @@ def job_summary(found: Job) -> dict[str, Any]:
         "status": found.state,
         "attempt": found.attempt,
         "maxAttempts": found.max_attempts,
-        "progress": _progress(found.progress),
+        "progress": None if found.progress is None else progress(_loads(found.progress)),
         "notBefore": moment(found.not_before),
         "deadline": moment(found.deadline),
         "costUsd": money(found.cost_usd),
@@ -122,10 +122,8 @@ def event(found: Event) -> dict[str, Any]:
     }
 
 
-def _progress(stored: str | None) -> dict[str, Any] | None:
-    if stored is None:
-        return None
-    found: Mapping[str, Any] = simplejson.loads(stored, use_decimal=True)
+def progress(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a progress as it was stored."""
     done = found.get("succeeded", found.get("done", 0))
     return {
         "total": found.get("total"),
@@ -136,3 +134,7 @@ def _progress(stored: str | None) -> dict[str, Any] | None:
         "queued": found.get("queued", 0),
         "message": found.get("message"),
     }
+
+
+def _loads(stored: str) -> Any:
+    return simplejson.loads(stored, use_decimal=True)

@@ -20,6 +20,7 @@ class Metrics:
         self._jobs()
         self._journey()
         self._worker()
+        self.sse_clients = self._gauge("sse_clients", "Open streams of server-sent events")
         build = Info("filaviva_build", "The running release", registry=self.registry)
         build.info({"version": version("filaviva"), "revision": ""})
 

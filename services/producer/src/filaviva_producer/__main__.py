@@ -3,10 +3,14 @@
 import asyncio
 from importlib.metadata import version
 
+from sqlalchemy.ext.asyncio import AsyncEngine
+
 from filaviva import service
 from filaviva.broker.publisher import Publisher
 from filaviva.database import connect
 from filaviva.http import BodyLimits, HttpServer
+from filaviva.listening import Listening, told
+from filaviva.notify import CHANNEL
 from filaviva.operations.keys import KeyRing
 from filaviva.operations.submit import Submitter
 from filaviva.registry import Registry
@@ -17,10 +21,13 @@ from filaviva.telemetry.endpoint import Endpoint
 from filaviva.telemetry.metrics import Metrics
 from filaviva_producer.api import Api
 from filaviva_producer.meter import Meter
+from filaviva_producer.places import Places
 from filaviva_producer.pressure import Pressure
 from filaviva_producer.readiness import Readiness
 from filaviva_producer.reading import Reading
 from filaviva_producer.scheduling import Scheduling
+from filaviva_producer.streaming import Streaming
+from filaviva_producer.streams import Streams
 from filaviva_producer.submitting import Submitting
 from filaviva_producer.waiting import Watch
 
@@ -38,11 +45,8 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
     publisher = Publisher(
         broker.url.get_secret_value(), confirm_timeout=broker.confirm_timeout_seconds
     )
-    relay, registry, watch = (
-        Relay(engine, publisher, listener=Meter(metrics)),
-        Registry(engine),
-        Watch(engine),
-    )
+    relay, registry = Relay(engine, publisher, listener=Meter(metrics)), Registry(engine)
+    watch, streams = Watch(engine), Streams(engine)
     pressure = Pressure(engine, metrics, limit=settings.producer.max_pending)
     ready = Readiness(engine, publisher)
     submitter = Submitter(engine, relay.hand_over)
@@ -50,6 +54,7 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
         Submitting(submitter, registry, pressure, metrics, max_data_bytes=http.max_data_bytes),
         Reading(engine, watch),
         Scheduling(engine, registry, submitter, http.max_data_bytes),
+        _streaming(engine, streams, settings, metrics),
         version=version("filaviva-producer"),
         authenticator=KeyRing(engine),
         ready=ready,
@@ -65,11 +70,20 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
         lasting = (relay, publisher, pressure, endpoint, LoopLag(metrics))
         group.create_task(serve(*lasting, stop=after))
         try:
-            await serve(server, registry, watch, stop=stop)
+            heard = Listening(engine, CHANNEL, told(watch.heard, streams.heard))
+            await serve(server, registry, watch, streams, heard, stop=stop)
         finally:
             after.set()
     await publisher.close()
     await engine.dispose()
+
+
+def _streaming(
+    engine: AsyncEngine, streams: Streams, settings: Settings, metrics: Metrics
+) -> Streaming:
+    limits = settings.producer
+    places = Places(metrics.sse_clients, most=limits.max_streams)
+    return Streaming(engine, streams, places, each=limits.max_streams_per_key)
 
 
 def main() -> None:

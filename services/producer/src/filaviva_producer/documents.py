@@ -174,6 +174,19 @@ NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {
     304: {"description": "The job is as `If-None-Match` says (after `wait` seconds)"}
 }
 
+EVENTS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "First `snapshot` (the job), then `state`, `progress`, `item`, `attempt`",
+        "content": {
+            "text/event-stream": {
+                "schema": {"type": "string"},
+                "example": 'event: state\ndata: {"status":"running","attempt":1}\nid: 42\n\n',
+            }
+        },
+    },
+    204: {"description": "The job is final and everything was sent: nothing will come"},
+}
+
 LABELS: Final[dict[str, Any]] = {
     "x-query-families": ["label."],
     "parameters": [

@@ -111,15 +111,15 @@ class Reading:
         """Give a job as it is now; with `wait`, once it has changed or is final."""
         until = time.monotonic() + wait
         known = request.headers.get("if-none-match")
-        identity, reach = _identity(job_id), _reach(reader)
+        wanted, reach = identity(job_id), _reach(reader)
         while True:
-            version, found = await self._read(identity, reach)
+            version, found = await self._read(wanted, reach)
             answer = ExactResponse(shapes.job(found))
             tag = f'"{hashlib.sha256(answer.body).hexdigest()[:32]}"'
             left = until - time.monotonic()
             if _worth_telling(found, tag, known) or left <= 0:
                 break
-            if not await self.watch.changed(identity, version, left):
+            if not await self.watch.changed(wanted, version, left):
                 until = 0  # once more, with what is there now
         return _tagged(answer, tag, known, found)
 
@@ -191,10 +191,10 @@ class Reading:
 
     async def steps(self, request: Request, reader: Reader, job_id: str) -> Response:
         """List the steps of a job in the order in which they began."""
-        identity = _identity(job_id)
+        wanted = identity(job_id)
         async with self.engine.connect() as connection:
-            await jobs.get(connection, identity, _reach(reader))
-            found = await jobs.steps(connection, identity)
+            await jobs.get(connection, wanted, _reach(reader))
+            found = await jobs.steps(connection, wanted)
         return _page(request, found, len(found), {}, shapes.step, str)
 
     async def _parts(  # noqa: PLR0913, PLR0917 - what the three lists differ in
@@ -208,12 +208,12 @@ class Reading:
         shape: Callable[[Any], dict[str, Any]],
         place: Callable[[Any], int],
     ) -> Response:
-        identity = _identity(job_id)
+        wanted = identity(job_id)
         seal = {"list": request.url.path}
         last = pages.after(cursor, seal, form=_NUMBER)
         async with self.engine.connect() as connection:
-            await jobs.get(connection, identity, _reach(reader))
-            found = await read(connection, identity, after=int(last or 0), limit=limit + 1)
+            await jobs.get(connection, wanted, _reach(reader))
+            found = await read(connection, wanted, after=int(last or 0), limit=limit + 1)
         return _page(request, found, limit, seal, shape, lambda one: str(place(one)))
 
 
@@ -221,7 +221,8 @@ def _reach(reader: Principal) -> Reach:
     return Reach(reader.tenant, reader.types)
 
 
-def _identity(text: str) -> UUID:
+def identity(text: str) -> UUID:
+    """Read a job's id from an address; NotFound if it cannot be one."""
     if not _UUID.fullmatch(text):
         raise NotFound(f"there is no job {text[:50]!r}: a job's id is a UUID")
     return UUID(text)

@@ -11,8 +11,6 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.database.transaction import DATABASE_ERRORS
-from filaviva.listening import Listening
-from filaviva.notify import CHANNEL
 from filaviva.operations import jobs
 from filaviva.service import wait
 
@@ -59,13 +57,14 @@ class Watch:
         finally:
             self._waiters.discard(waiter)
 
+    def heard(self, _payload: str | None) -> None:
+        """Take a notification: ask again at once."""
+        self._hurry.set()
+
     async def run(self, stop: asyncio.Event) -> None:
         """Tell waiters until stopped; then let all of them go."""
-        listening = Listening(self._engine, CHANNEL, lambda _: self._hurry.set())
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(listening.run(stop), name="jobs listening")
-                group.create_task(self._poll(stop), name="jobs polling")
+            await self._poll(stop)
         finally:
             self._stopping = True
             for waiter in self._waiters:
