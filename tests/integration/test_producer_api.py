@@ -636,6 +636,7 @@ async def test_openapi_describes_every_route(producer: Producer) -> None:
         "/v1/jobs/{job_id}/timeline",
         "/v1/schedules",
         "/v1/schedules/{schedule_id}",
+        "/v1/jobs/{job_id}/events",
     }
     assert "HTTPValidationError" not in json.dumps(api)
     for item in api["paths"].values():
