@@ -32,7 +32,7 @@ class Standing(Refreshing):
     def refusal(self, key_id: str | None, job_type: str) -> str | None:
         """Say why this key's job of this type must not run; None if it may.
 
-        Who is no key (a user of the command line, a schedule) may.
+        Who is no key (a user of the command line) may.
         """
         if key_id is None:
             return None

@@ -75,13 +75,16 @@ async def test_only_what_is_named_changes(producer: Producer) -> None:
     made = await create(producer, data={"n": 1, "more": "12345678901234567890.10"}, priority="low")
     address = f"/v1/schedules/{made['scheduleId']}"
 
-    changed = await producer.client.patch(address, json={"cron": "0 4 * * *", "labels": None})
+    other = await producer.as_key()
+    change = {"cron": "0 4 * * *", "labels": None}
+    changed = await producer.client.patch(address, json=change, headers=other)
 
     assert changed.status_code == 200, changed.text
     found = changed.json()
     assert found["nextTimes"][0].endswith("T04:00:00-03:00")
     assert found["labels"] == {"schedule": "nightly"}
     same = ("name", "data", "priority", "timeZone", "createdAt", "version")
+    assert f"fv_{found['submittedBy']}_" in other["Authorization"]
     assert {key: found[key] for key in same} == {key: made[key] for key in same}
 
 

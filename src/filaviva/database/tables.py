@@ -135,7 +135,7 @@ schedules = Table(
     Column("last_job_id", Uuid),
     Column("fired", BigInteger, nullable=False),
     Column("error", Text),
-    Column("created_by", Text, nullable=False),
+    Column("submitted_by", Text, nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("updated_at", DateTime(timezone=True), nullable=False),
 )

@@ -38,7 +38,7 @@ def summary(found: Schedule) -> dict[str, Any]:
         "lastJobId": None if found.last_job_id is None else str(found.last_job_id),
         "fired": found.fired,
         "error": found.error,
-        "createdBy": found.created_by,
+        "submittedBy": found.submitted_by,
         "createdAt": moment(found.created_at),
         "updatedAt": moment(found.updated_at),
         "links": {"self": address, "jobs": f"/v1/jobs?label.schedule={found.name}"},

@@ -50,7 +50,7 @@ class Schedule:
     last_job_id: UUID | None
     fired: int
     error: str | None
-    created_by: str
+    submitted_by: str
     created_at: datetime
     updated_at: datetime
 
@@ -112,7 +112,7 @@ async def newest(
 
 _CREATE = """
 INSERT INTO filaviva.schedules (id, tenant, name, cron, time_zone, missed, enabled, type, version,
-    data, priority, max_attempts, labels, subject, fingerprint, next_fire_at, created_by)
+    data, priority, max_attempts, labels, subject, submitted_by, fingerprint, next_fire_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10::text::jsonb, $11, $12, $13::text::jsonb, $14, $15,
     $16, $17)
 ON CONFLICT (tenant, name) DO NOTHING
@@ -133,7 +133,6 @@ async def create(
         *_values(definition),
         definition.fingerprint,
         first,
-        author,
     )
     made = (await connection.exec_driver_sql(_CREATE, values)).scalar()
     if made is not None:
@@ -153,8 +152,8 @@ async def create(
 _CHANGE = """
 UPDATE filaviva.schedules SET cron = $2, time_zone = $3, missed = $4, enabled = $5, type = $6,
     version = $7, data = $8::text::jsonb, priority = $9, max_attempts = $10,
-    labels = $11::text::jsonb, subject = $12, next_fire_at = $13, error = NULL,
-    updated_at = clock_timestamp()
+    labels = $11::text::jsonb, subject = $12, submitted_by = $13, next_fire_at = $14,
+    error = NULL, updated_at = clock_timestamp()
 WHERE id = $1
 """
 
@@ -235,6 +234,7 @@ def _values(definition: Definition) -> tuple[Any, ...]:
         definition.max_attempts,
         labels(definition),
         job.subject,
+        job.submitted_by,
     )
 
 

@@ -30,7 +30,7 @@ class ScheduleSummary(Shape):
     last_job_id: str | None
     fired: int = Field(description="jobs submitted by the calendar")
     error: str | None = Field(description="why it could not fire the last time")
-    created_by: str
+    submitted_by: str
     created_at: datetime
     updated_at: datetime
     links: dict[str, str]

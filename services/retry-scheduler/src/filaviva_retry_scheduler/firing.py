@@ -46,7 +46,7 @@ created AS (
         payload, max_attempts, priority, labels, subject, submitted_by, correlation_id)
     SELECT wanted.id, tenant, key, wanted.fingerprint, type, version, contracts.queue, data,
         coalesce(max_attempts, (contracts.policy->>'maxAttempts')::integer, 5), priority, labels,
-        subject, created_by, key
+        subject, submitted_by, key
     FROM wanted JOIN filaviva.schedules ON schedules.id = wanted.schedule_id
     JOIN filaviva.contracts USING (type, version)
     ORDER BY tenant, key

@@ -21,7 +21,7 @@ CREATE TABLE filaviva.schedules (
     last_job_id    uuid,
     fired          bigint NOT NULL DEFAULT 0,
     error          text,
-    created_by     text NOT NULL,
+    submitted_by     text NOT NULL,
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     UNIQUE (tenant, name)
