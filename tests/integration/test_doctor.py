@@ -207,6 +207,28 @@ async def test_an_expired_lease_that_nobody_frees_is_told(patient: Patient, jobs
     assert (leases.level, leases.next_step) == ("wrong", "run `filaviva run retry-scheduler`")
 
 
+async def test_jobs_on_a_queue_where_no_handler_reads_them_are_told_with_where_they_go(
+    patient: Patient, jobs: Jobs
+) -> None:
+    moved = (await jobs.one("SELECT type, version FROM filaviva.contracts LIMIT 1")).values()
+    kind, version = moved
+    for _ in range(3):
+        await jobs.queued(type=f"'{kind}'", version=version, queue="'old'")
+    await jobs.queued(type="'order.forgotten'", queue="'older'")
+
+    found = await patient.findings()
+    again = await setup(database_url=patient.database, broker_url=patient.vhost)
+
+    assert {found[check].level for check in ("jobs on old", "jobs on older")} == {"wrong"}
+    assert found["jobs on old"].found.startswith("3 queued job(s) on queue 'old'")
+    assert "moved to queue 'billing'" in str(found["jobs on old"].next_step)
+    assert "deploy an app" in str(found["jobs on older"].next_step)
+    assert [(each.queue, each.goal, each.jobs) for each in again.stranded] == [
+        ("old", "billing", 3),
+        ("older", None, 1),
+    ]
+
+
 async def test_messages_that_wait_too_long_or_are_parked_are_told(
     patient: Patient, jobs: Jobs
 ) -> None:

@@ -290,6 +290,36 @@ async def test_a_job_parked_for_a_missing_queue_wakes_when_the_queue_is_there(
     assert told.facts == [WakeUpReissued(job, "queue_missing")]
 
 
+async def test_jobs_follow_their_handler_to_another_queue_once_nobody_reads_them_on_the_old_one(
+    jobs: Jobs, told: Told, depths: KnownDepths
+) -> None:
+    reads = """'[{"type": "invoice.extract", "min": 1, "max": 1}]'"""
+    await jobs.policy()
+    await jobs.worker(queues="ARRAY['slow']", reads=reads)
+    waiting, paused, unread, held = (
+        await jobs.queued(queue="'slow'"),
+        await jobs.queued(queue="'slow'", not_before="clock_timestamp() + interval '1 hour'"),
+        await jobs.queued(queue="'slow'", parked_reason="'unsupported_version'"),
+        await jobs.queued(queue="'slow'", parked_reason="'budget'"),
+    )
+    at_home, of_nobody = await jobs.queued(), await jobs.queued(queue="'slow'", version="2")
+
+    await reconciler_of(jobs, told, depths).step()
+    assert not told.facts  # a worker of the release before still runs them
+    await jobs.all("UPDATE filaviva.workers SET queues = ARRAY['llm']")
+    await reconciler_of(jobs, told, depths).step()
+
+    assert {fact.job_id for fact in told.of(WakeUpReissued)} == {waiting, paused, unread}
+    for job in (waiting, paused, unread):
+        row, (message,) = await jobs.row(job), await jobs.outbox(job)
+        assert (row["queue"], row["epoch"], row["parked_reason"]) == ("llm", 2, None)
+        assert (message["routing_key"], message["message_id"]) == ("llm", f"{job}:2:1")
+        assert message["not_before"] == row["not_before"]
+        assert (await jobs.events(job))[-1][1]["movedFrom"] == "slow"
+    for job in (held, at_home, of_nobody):
+        assert (await jobs.row(job))["epoch"] == 1
+
+
 async def test_queues_are_found_however_many_jobs_wait(jobs: Jobs, told: Told) -> None:
     queues = [f"q{number}" for number in range(4)]
     for queue in queues * 3:

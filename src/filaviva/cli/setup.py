@@ -46,9 +46,12 @@ def setup(*, definitions: Definitions = None, json: Json = False) -> None:
         "changed": list(done.published.changed),
         "deprecated": list(done.published.deprecated),
     }
+    astray = [f"{each.found}; next: {each.next_step}" for each in done.stranded]
     if json:
-        show_json(facts)
+        show_json({**facts, "stranded": astray})
         return
     show_facts(facts)
+    for each in astray:
+        typer.echo(each, err=True)
     if settings.app is None:
         typer.echo("FILAVIVA_APP names no app: no contract was published", err=True)

@@ -25,6 +25,7 @@ from filaviva.broker.topology import Declarations, Topology
 from filaviva.database import connect, migrate, newest_revision
 from filaviva.errors import ConfigurationError
 from filaviva.operations.routes import Routes, routes
+from filaviva.operations.stranded import Stranded, stranded
 from filaviva.publishing import Published, publish
 
 # One setup at a time: CREATE … IF NOT EXISTS of two at once fails for one of them.
@@ -40,6 +41,7 @@ class SetUp:
     tables: tuple[str, ...]
     queues: tuple[str, ...]
     published: Published
+    stranded: tuple[Stranded, ...] = ()
 
 
 async def setup(
@@ -66,9 +68,10 @@ async def setup(
             await apply(broker_url, declarations)
         if definitions_file is not None:
             _export(declarations, broker_url, definitions_file)
+        astray = await _stranded(engine)
     finally:
         await engine.dispose()
-    return SetUp(newest_revision(), tables, tuple(sorted(after.queues)), published)
+    return SetUp(newest_revision(), tables, tuple(sorted(after.queues)), published, astray)
 
 
 async def _create_tables(engine: AsyncEngine, app: App | None) -> tuple[str, ...]:
@@ -96,6 +99,11 @@ async def _routes(engine: AsyncEngine) -> Routes:
     """Give the routes of every app: the exported definitions serve all of them."""
     async with engine.connect() as connection:
         return await routes(connection)
+
+
+async def _stranded(engine: AsyncEngine) -> tuple[Stranded, ...]:
+    async with engine.connect() as connection:
+        return tuple(await stranded(connection))
 
 
 async def _publish(engine: AsyncEngine, app: App | None) -> Published:

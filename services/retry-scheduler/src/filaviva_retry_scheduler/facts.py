@@ -37,10 +37,10 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class WakeUpReissued:
-    """A wake-up was issued again: the earlier one is lost, or was not wanted while parked."""
+    """A wake-up was issued again: the earlier one is lost, not wanted while parked, or astray."""
 
     job_id: UUID
-    cause: Literal["lost", "unsupported_version", "queue_missing"]
+    cause: Literal["lost", "unsupported_version", "queue_missing", "moved"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from filaviva.errors import Unreachable
 from filaviva.failpoints import passing
 from filaviva.service import wait
 from filaviva.wakeups import reissue
-from filaviva_retry_scheduler import parked
+from filaviva_retry_scheduler import moved, parked
 from filaviva_retry_scheduler.announcer import Announcer
 from filaviva_retry_scheduler.dead import job_dead
 from filaviva_retry_scheduler.decide import Decided
@@ -112,7 +112,7 @@ class Reconciler:
         *,
         batch: int = 1000,
         pause: float = 10.0,
-        letters_every: float = 60.0,
+        rarely: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
@@ -120,8 +120,8 @@ class Reconciler:
         self._announcer = announcer
         self._batch = batch
         self._pause = pause
-        self._letters_every = letters_every
-        self._letters_due = clock()
+        self._rarely = rarely
+        self._rare_due = clock()
         self._clock = clock
         self._brisk_until = clock()
 
@@ -151,7 +151,7 @@ class Reconciler:
         for queue in (queue for queue in queues if queue in ready):
             issued += await self._reissue(queue, empty=ready[queue] == 0)
         issued += await self._release(sorted(ready.keys() & set(missing)))
-        return issued + await self._letters()
+        return issued + await self._rare()
 
     async def _reissue(self, queue: str, *, empty: bool) -> int:
         async def work(connection: AsyncConnection) -> Decided:
@@ -172,12 +172,24 @@ class Reconciler:
             lambda connection: parked.release_on(connection, queues, limit=self._batch)
         )
 
-    async def _letters(self) -> int:
-        """The look at all failed jobs is dear, so it is rarer than the pass."""
-        if self._clock() < self._letters_due:
+    async def _rare(self) -> int:
+        """The looks at all failed and all queued jobs are dear, so they are rarer than the pass."""
+        if self._clock() < self._rare_due:
             return 0
-        self._letters_due = self._clock() + self._letters_every
-        return await self._commit(self._tell)
+        self._rare_due = self._clock() + self._rarely
+        return await self._move() + await self._commit(self._tell)
+
+    async def _move(self) -> int:
+        jobs = total = await self._commit(self._follow)
+        while jobs == self._batch:
+            jobs = await self._commit(self._follow)
+            total += jobs
+        if total:
+            log.warning("jobs were moved to the queue of their handler", jobs=total)
+        return total
+
+    async def _follow(self, connection: AsyncConnection) -> Decided:
+        return await moved.follow(connection, limit=self._batch)
 
     async def _tell(self, connection: AsyncConnection) -> Decided:
         untold = (await connection.exec_driver_sql(_UNTOLD, (self._batch,))).mappings().all()

@@ -9,6 +9,7 @@ from filaviva import outbox
 from filaviva.database import newest_revision, present_revision, redacted
 from filaviva.database.transaction import DATABASE_ERRORS, words
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
+from filaviva.operations.stranded import stranded
 
 _OLDEST_SUPPORTED: Final = 15
 _NEWEST_TESTED: Final = 18
@@ -89,6 +90,8 @@ async def _work(connection: AsyncConnection, lease_seconds: float) -> AsyncItera
     # A worker is seen three times a lease.
     async for finding in _workers(connection, max(30.0, lease_seconds)):
         yield finding
+    for each in await stranded(connection):
+        yield wrong(f"jobs on {each.queue}", each.found, each.next_step)
     yield _leases(await _one(connection, _LEASES, (max(30.0, lease_seconds),)))
     for finding in _outbox(
         await outbox.backlog(connection), (await _one(connection, _OUTBOX_AGE)).seconds
