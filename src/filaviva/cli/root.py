@@ -32,6 +32,10 @@ class Commands(Deferred):
         "contracts": ("filaviva.cli.contracts:app", "See what is published in the registry."),
         "topology": ("filaviva.cli.topology:app", "Compare the broker with what should be there."),
         "keys": ("filaviva.cli.keys:app", "Create, list and revoke API keys."),
+        "limits": (
+            "filaviva.cli.limits:app",
+            "Set, list and remove limits of tenants and of their end users.",
+        ),
     }
 
 

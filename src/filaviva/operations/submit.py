@@ -21,6 +21,7 @@ from filaviva.broker.topology import Topology
 from filaviva.database.fetch import fetch
 from filaviva.database.transaction import code, transact, unreachable
 from filaviva.errors import FilavivaError, Rejected, Unreachable
+from filaviva.operations.quotas import Quotas
 from filaviva.operations.submission import Submission
 from filaviva.outbox import OutboxRow
 
@@ -130,10 +131,12 @@ class Submitter:
         hand_over: Callable[[Sequence[OutboxRow]], None],
         *,
         limits: Limits | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self._engine = engine
         self._hand_over = hand_over
         self._limits = limits or Limits()
+        self._quotas = quotas
         self._waiting: list[_Entry] = []
         self._lanes: set[asyncio.Task[None]] = set()
 
@@ -225,22 +228,33 @@ class Submitter:
     async def _together(self, entries: Sequence[_Entry]) -> Kepts:
         async def store(
             connection: AsyncConnection,
-        ) -> tuple[list[OutboxRow], dict[Key, _Kept]]:
-            rows = await _store(connection, entries)
+        ) -> tuple[list[OutboxRow], dict[Key, _Kept | FilavivaError]]:
+            refused = await self._refused(connection, entries)
+            admitted = [entry for entry in entries if entry.key not in refused]
+            rows = await _store(connection, admitted) if admitted else []
             created = {row.job_id for row in rows}
-            known = [entry.key for entry in entries if entry.job_id not in created]
+            known = [entry.key for entry in admitted if entry.job_id not in created]
             kept = await _kept(connection, known) if known else {}
             failpoints.passing("submit.before_commit")
-            return rows, kept
+            return rows, {**kept, **refused}
 
         rows, kept = await transact(self._engine, store)
         failpoints.passing("submit.committed")
         self._hand_over(rows)
         return _kepts(entries, {row.job_id for row in rows}, kept)
 
+    async def _refused(
+        self, connection: AsyncConnection, entries: Sequence[_Entry]
+    ) -> Mapping[Key, Rejected]:
+        if self._quotas is None:
+            return {}
+        return await self._quotas.refusals(connection, [entry.submission for entry in entries])
+
 
 def _kepts(
-    entries: Sequence[_Entry], created: Collection[UUID | None], kept: Mapping[Key, _Kept]
+    entries: Sequence[_Entry],
+    created: Collection[UUID | None],
+    kept: Mapping[Key, _Kept | FilavivaError],
 ) -> Kepts:
     kepts: dict[Key, _Kept | FilavivaError] = {}
     for entry in entries:

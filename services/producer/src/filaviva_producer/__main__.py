@@ -9,9 +9,11 @@ from filaviva import service
 from filaviva.broker.publisher import Publisher
 from filaviva.database import connect
 from filaviva.http import BodyLimits, HttpServer
+from filaviva.limits import TenantLimits
 from filaviva.listening import Listening, told
 from filaviva.notify import CHANNEL
 from filaviva.operations.keys import KeyRing
+from filaviva.operations.quotas import Quotas
 from filaviva.operations.submit import Submitter
 from filaviva.registry import Registry
 from filaviva.relay import Relay
@@ -49,7 +51,8 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
     watch, streams = Watch(engine), Streams(engine)
     pressure = Pressure(engine, metrics, limit=settings.producer.max_pending)
     ready = Readiness(engine, publisher)
-    submitter = Submitter(engine, relay.hand_over)
+    limits = TenantLimits(engine)
+    submitter = Submitter(engine, relay.hand_over, quotas=Quotas(limits))
     api = Api(
         Submitting(submitter, registry, pressure, metrics, max_data_bytes=http.max_data_bytes),
         Reading(engine, watch),
@@ -65,13 +68,14 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
     port = settings.metrics.port or METRICS_PORT
     endpoint = Endpoint(metrics.registry, ready, host=settings.metrics.host, port=port)
     await registry.step()
+    await limits.step()
     after = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         lasting = (relay, publisher, pressure, endpoint, LoopLag(metrics))
         group.create_task(serve(*lasting, stop=after))
         try:
             heard = Listening(engine, CHANNEL, told(watch.heard, streams.heard))
-            await serve(server, registry, watch, streams, heard, stop=stop)
+            await serve(server, registry, limits, watch, streams, heard, stop=stop)
         finally:
             after.set()
     await publisher.close()

@@ -264,6 +264,10 @@ _CODES: Final[dict[int, dict[str, str]]] = {
         "invalid_data": "data does not fit invoice.extract v2: /data/documentUrl: it is missing",
         "idempotency_key_reused": "this Idempotency-Key belongs to a job with other content",
     },
+    429: {
+        "rate_limited": "tenant acme may submit 60 jobs a minute",
+        "too_many_queued": "tenant acme may have 1000 jobs waiting: come again when some end",
+    },
     500: {"internal_error": "something failed on our side; the request's id leads us to it"},
     503: {
         "unavailable": "the database does not answer; submit again with the same Idempotency-Key",
