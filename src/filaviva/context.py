@@ -47,7 +47,10 @@ class Running(ABC):
 
     @abstractmethod
     def effect(self, statement: "Executable") -> None:
-        """Add a statement that commits together with the job's completion, or not at all."""
+        """Add a statement that commits together with the job's completion, or not at all.
+
+        TypeError for one that begins or ends a transaction: it commits with other jobs' too.
+        """
 
 
 class Context(Running):

@@ -50,7 +50,12 @@ class BrokerSettings(Group):
 
 class PostgresSettings(Group):
     url: SecretStr = Field(description="postgresql://user:password@host:5432/database")
-    pool_size: int = Field(default=10, ge=2, le=200, description="connections per process")
+    pool_size: int = Field(
+        default=10,
+        ge=2,
+        le=200,
+        description="connections per process; in a worker as many more for ctx.transaction()",
+    )
 
     @field_validator("url")
     @classmethod

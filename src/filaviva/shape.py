@@ -2,8 +2,10 @@
 
 import inspect
 import json
+import math
 import re
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, get_type_hints
@@ -55,6 +57,8 @@ class Shape:
             plain = self._plain(fit)
             text = json.dumps(plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
             size = len(text.encode())
+            if "null" in text:  # where the annotation says Any, pydantic writes NaN as null
+                _refuse_unbounded(self.adapter.dump_python(fit, by_alias=True))
         except ValidationError as invalid:
             raise InvalidOutput(sentence("The result", flaws_of(invalid))) from invalid
         except (PydanticSerializationError, ValueError, RecursionError, TypeError) as unfit:
@@ -88,6 +92,17 @@ class Shape:
     def _schema(self) -> dict[str, Any]:
         schema = self.adapter.json_schema(by_alias=True, mode="serialization")
         return {"$schema": DIALECT, **schema}
+
+
+def _refuse_unbounded(value: Any) -> None:
+    match value:
+        case float() if not math.isfinite(value):
+            raise ValueError("it contains NaN or an infinity")
+        case Mapping():
+            _refuse_unbounded(list(value.values()))
+        case list() | tuple() | set() | frozenset() | deque():
+            for each in value:
+                _refuse_unbounded(each)
 
 
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:

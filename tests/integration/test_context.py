@@ -11,13 +11,17 @@ from uuid import UUID, uuid4
 import pytest
 import structlog
 from sqlalchemy import text
+from sqlalchemy.sql.elements import SavepointClause
 
 from filaviva.context import Usage
+from filaviva.database import connect
+from filaviva.database.transaction import DATABASE_ERRORS
 from filaviva.errors import LeaseLost
 from filaviva_worker import calls
 from filaviva_worker.context import LiveContext, idempotency_key
 from filaviva_worker.live import Live
-from fixtures.retrying import Jobs
+from fixtures.amqp import Proxy
+from fixtures.retrying import AnswerLost, Jobs
 from fixtures.running import claimed, tools
 from fixtures.waiting import until
 
@@ -32,7 +36,9 @@ async def context_of(jobs: Jobs) -> Making:
     async def make(job: UUID, **different: Any) -> LiveContext:
         mine = await claimed(jobs, job)
         return LiveContext(
-            mine, Live(mine.id, mine.fence, math.inf), tools(jobs.engine, **different)
+            mine,
+            Live(mine.id, mine.fence, math.inf),
+            tools(jobs.engine, **different),
         )
 
     return make
@@ -184,6 +190,87 @@ async def test_money_that_was_spent_is_recorded_after_the_job_was_taken_away(
     await ctx.record_call("p", "m", {}, cost_usd=Decimal("0.25"))
 
     assert (await jobs.row(job))["cost_usd"] == Decimal("0.25")
+
+
+async def test_a_call_whose_commit_was_not_answered_is_counted_once(
+    jobs: Jobs, context_of: Making
+) -> None:
+    job = await jobs.running()
+    ctx = await context_of(job, engine=AnswerLost(jobs.engine))
+
+    await ctx.record_call("p", "m", {}, cost_usd=Decimal("0.25"))
+
+    assert (await jobs.row(job))["cost_usd"] == Decimal("0.25")
+    assert (await jobs.attempt(job))["cost_usd"] == Decimal("0.25")
+    assert await jobs.one("SELECT count(*) AS n FROM filaviva.llm_calls") == {"n": 1}
+
+
+async def test_a_call_waits_for_a_database_that_is_away_while_the_lease_is_fresh(
+    jobs: Jobs, database: str, context_of: Making
+) -> None:
+    job = await jobs.running()
+    async with Proxy(database) as way:
+        engine, fresh = connect(way.url, name="test", size=2), True
+        ctx = await context_of(job, engine=engine, lease_is_fresh=lambda: fresh)
+        way.silence()
+        recording = asyncio.create_task(ctx.record_call("p", "m", {}, cost_usd=Decimal(1)))
+        await until(lambda: way.accepted)
+        way.cut()
+        way.resume()
+        await asyncio.wait_for(recording, 30)
+        assert (await jobs.row(job))["cost_usd"] == 1
+
+        fresh = False
+        way.close()
+        with pytest.raises(DATABASE_ERRORS):
+            await ctx.record_call("p", "m", {}, cost_usd=Decimal(1))
+        await engine.dispose()
+
+
+CONTROL = [
+    "ROLLBACK",
+    " ; commit",
+    "-- at last\nEND",
+    "/* a\n b */ begin",
+    "start  transaction",
+    "SAVEPOINT x",
+    "rollback to x",
+    "release x",
+    "abort",
+    "prepare transaction 'x'",
+    "SET TRANSACTION READ ONLY",
+    "set session characteristics as transaction read only",
+]
+
+
+@pytest.mark.parametrize("statement", [*map(text, CONTROL), SavepointClause("x")], ids=str)
+async def test_an_effect_that_would_end_the_transaction_of_others_is_refused_at_once(
+    jobs: Jobs, context_of: Making, statement: Any
+) -> None:
+    ctx = await context_of(await jobs.running())
+
+    with pytest.raises(TypeError, match="expected a statement that changes rows"):
+        ctx.effect(statement)
+
+    assert ctx.effects == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO begin VALUES (1)",
+        "/* end */ UPDATE t SET a = 1",
+        "SELECT endorse()",
+        "",
+        "set x",
+    ],
+)
+async def test_other_effects_are_taken(jobs: Jobs, context_of: Making, statement: str) -> None:
+    ctx = await context_of(await jobs.running())
+
+    ctx.effect(text(statement))
+
+    assert len(ctx.effects) == 1
 
 
 async def test_many_calls_at_once_lose_no_cent(jobs: Jobs, context_of: Making) -> None:

@@ -42,6 +42,7 @@ class Gates:
         self.runs: list[UUID] = []
         self.running: set[UUID] = set()
         self.most = 0
+        self.in_transaction = 0  # so many of the first ones run in a transaction of their own
         self._open: dict[UUID, asyncio.Event] = {}
         self.app = App("shop")
         self.app.handler(Extract, queue="llm", policy=Policy(timeout=60))(self.work)
@@ -51,7 +52,11 @@ class Gates:
         self.running.add(ctx.job_id)
         self.most = max(self.most, len(self.running))
         try:
-            await self.gate(ctx.job_id).wait()
+            if len(self.runs) > self.in_transaction:
+                await self.gate(ctx.job_id).wait()
+                return
+            async with ctx.transaction():
+                await self.gate(ctx.job_id).wait()
         finally:
             self.running.discard(ctx.job_id)
 
@@ -125,11 +130,13 @@ class Ground:
             ),
         )
         engine = connect(self.database, name="worker", size=8)
+        transactions = connect(self.database, name="handlers", size=8)
         relay = Relay(engine, self.publisher)
         worker = Worker(
             self.gates.app,
             settings,
             engine=engine,
+            transactions=transactions,
             relay=relay,
             notifier=Notifier(engine),
             metrics=Metrics(),
@@ -145,6 +152,7 @@ class Ground:
             await asyncio.wait_for(running, 30)
             after.set()
             await relaying
+            await transactions.dispose()
             await engine.dispose()
 
     async def states(self) -> dict[UUID, str]:
@@ -187,6 +195,26 @@ async def test_no_more_jobs_run_than_there_are_slots_and_all_of_them_end(ground:
     assert ground.gates.most == 3
     assert sorted(ground.gates.runs) == sorted(several)
     assert await ground.empty()
+
+
+async def test_handlers_that_sit_in_transactions_keep_nobody_from_being_claimed_and_recorded(
+    ground: Ground,
+) -> None:
+    ground.gates.in_transaction = 8
+    sitting = await ground.queued(8)
+
+    async with ground.worker(slots=10):
+        await until(lambda: len(ground.gates.running) == 8)
+        others = await ground.queued(5)
+        ground.gates.let(*others)
+
+        async def recorded() -> bool:
+            states = await ground.states()
+            return {states[job] for job in others} == {"succeeded"}
+
+        await until(recorded, seconds=5)
+        ground.gates.let(*sitting)
+        await until(ground.all_succeeded)
 
 
 async def test_copies_of_a_running_jobs_wake_up_are_let_go_and_it_runs_once(

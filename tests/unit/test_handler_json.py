@@ -30,6 +30,11 @@ class Place:
     name: str
 
 
+@dataclass
+class Loosely:
+    name: Any
+
+
 def handler() -> Handler:
     app = App("shop")
 
@@ -105,6 +110,38 @@ def test_a_result_that_its_schema_refuses_is_invalid_output(value: Any, says: st
         handler().encode_result(value)
 
     assert says in str(refused.value)
+
+
+class Loose(BaseModel):
+    anything: Any = None
+
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Any, NAN),
+        (object, INFINITE),
+        (list[Any], [1, None, NAN]),
+        (dict[str, Any], {"a": {"b": (NAN,)}}),
+        (Loose, Loose(anything=NAN)),
+        (Loosely, Loosely({"name": -INFINITE})),
+        (Any, [Loose(anything={NAN})]),
+    ],
+    ids=repr,
+)
+def test_a_number_without_a_json_form_is_refused_wherever_anything_is_allowed(
+    annotation: Any, value: Any
+) -> None:
+    with pytest.raises(InvalidOutput, match="NaN or an infinity"):
+        Shape(annotation, owner="f").encode(value)
+
+
+@pytest.mark.parametrize("value", [None, [None], {"a": None, "b": 1e308}, Loose()])
+def test_nothing_is_not_taken_for_a_number(value: Any) -> None:
+    assert "null" in str(Shape(Any, owner="f").encode([value]))
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,7 @@ llm_calls = Table(
     Column("cost_usd", Numeric),
     Column("price_source", Text),
     Column("at", DateTime(timezone=True), nullable=False),
+    Column("key", Uuid, nullable=False),
 )
 
 inbox = Table(

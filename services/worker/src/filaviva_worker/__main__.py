@@ -25,16 +25,24 @@ async def work(settings: Settings, stop: asyncio.Event) -> None:
         raise ConfigurationError("FILAVIVA_APP: found nothing, expected package.module:attribute")
     app = load_app(settings.app)
     postgres = settings.postgres
-    engine = connect(
-        postgres.url.get_secret_value(), name="filaviva-worker", size=postgres.pool_size
-    )
+    url, size = postgres.url.get_secret_value(), postgres.pool_size
+    engine = connect(url, name="filaviva-worker", size=size)
+    transactions = connect(url, name="filaviva-handlers", size=size)
     metrics = Metrics()
     publisher = Publisher(
         settings.broker.url.get_secret_value(),
         confirm_timeout=settings.broker.confirm_timeout_seconds,
     )
     relay, notifier = Relay(engine, publisher), Notifier(engine)
-    worker = Worker(app, settings, engine=engine, relay=relay, notifier=notifier, metrics=metrics)
+    worker = Worker(
+        app,
+        settings,
+        engine=engine,
+        transactions=transactions,
+        relay=relay,
+        notifier=notifier,
+        metrics=metrics,
+    )
     port = settings.metrics.port or METRICS_PORT
     problems = Readiness(engine, relay, worker)
     endpoint = Endpoint(metrics.registry, problems, host=settings.metrics.host, port=port)
@@ -45,6 +53,7 @@ async def work(settings: Settings, stop: asyncio.Event) -> None:
         await worker.run(stop)
         after.set()
     await publisher.close()
+    await transactions.dispose()
     await engine.dispose()
 
 

@@ -15,14 +15,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 log = structlog.get_logger("filaviva")
 
-# The three writes lock call, job, attempt: the job before its attempt, as everywhere.
+# The three writes lock call, job, attempt: the job before its attempt, as everywhere. A key that is
+# there already says that only the answer to an earlier try was lost: its cost is counted too.
 _RECORD = """
 WITH called AS (
     INSERT INTO filaviva.llm_calls (job_id, attempt, step, provider, model, input_tokens,
-        output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, price_source)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)),
+        output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, price_source, key)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+    ON CONFLICT (key) DO NOTHING RETURNING job_id),
 job AS (
-    UPDATE filaviva.jobs SET cost_usd = cost_usd + coalesce($10, 0) WHERE id = $1 RETURNING id)
+    UPDATE filaviva.jobs SET cost_usd = cost_usd + coalesce($10, 0)
+    FROM called WHERE jobs.id = called.job_id RETURNING jobs.id)
 UPDATE filaviva.attempts SET cost_usd = attempts.cost_usd + coalesce($10, 0)
 FROM job WHERE attempts.job_id = job.id AND attempts.number = $2
 """
@@ -42,10 +45,16 @@ class Call:
     price_source: str | None
 
 
-async def record(
-    connection: AsyncConnection, call: Call, *, job_id: UUID, attempt: int, step: str | None
+async def record(  # noqa: PLR0913 - the parameters of one statement
+    connection: AsyncConnection,
+    call: Call,
+    *,
+    key: UUID,
+    job_id: UUID,
+    attempt: int,
+    step: str | None,
 ) -> None:
-    """Write the call to the ledger and add its cost to the attempt and the job."""
+    """Write the call to the ledger and add its cost to the attempt and the job; once for a key."""
     await connection.exec_driver_sql(
         _RECORD,
         (
@@ -60,6 +69,7 @@ async def record(
             call.cache_write_tokens,
             call.cost_usd,
             call.price_source,
+            key,
         ),
     )
 

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import structlog
 from pydantic_core import PydanticSerializationError, to_json
@@ -24,6 +24,7 @@ from filaviva.errors import LeaseLost, Retryable
 from filaviva.shape import Shape
 from filaviva_worker import calls
 from filaviva_worker.claim import Claimed
+from filaviva_worker.control import refuse_control
 from filaviva_worker.live import Live
 from filaviva_worker.steps import Steps
 from filaviva_worker.tools import Tools
@@ -85,6 +86,7 @@ class LiveContext(Context):
 
     def effect(self, statement: Executable) -> None:
         """Let the statement commit with the completion, or not at all."""
+        refuse_control(statement)
         self.effects.append(statement)
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kw: Any) -> Any:
@@ -127,23 +129,23 @@ class LiveContext(Context):
     async def finish_step(self, name: str, state: Any, output: str | None = None) -> None:
         """Store what the step came to."""
         steps = self._checkpoints()
-        await self._until_stored(lambda on: steps.finish(on, name, state, output), state)
+        worth = state == "succeeded"
+        await self._until_stored(lambda on: steps.finish(on, name, state, output), worth=worth)
         self._tools.metrics.step_attempts.labels(self._job.type, name, state).inc()
         if state == "failed":
             self.failed_step = name
         failpoints.passing("step.saved")
 
     async def _until_stored(
-        self, write: Callable[[AsyncConnection], Awaitable[None]], state: str
+        self, write: Callable[[AsyncConnection], Awaitable[None]], *, worth: bool = True
     ) -> None:
-        """Write, again while the lease lives: an output that is not stored is paid for twice."""
+        """Write, again while the lease lives: what is not stored is paid for twice, or untold."""
         backoff = Backoff(first=0.1, most=1)
         while True:
             try:
                 return await transact(self._tools.engine, write)
             except DATABASE_ERRORS as away:
-                worth = state == "succeeded" and self._tools.lease_is_fresh()
-                if not (worth and transient(away)):
+                if not (worth and self._tools.lease_is_fresh() and transient(away)):
                     raise
             await asyncio.sleep(backoff.next())
 
@@ -161,17 +163,20 @@ class LiveContext(Context):
     ) -> None:
         """Put a model call into the ledger and add its cost to the attempt and the job."""
         call = calls.priced(provider, model, usage, cost_usd=cost_usd)
-        async with self._tools.autocommit.connect() as connection:
-            step = _current_step.get() or self.remote_step
+        step, key = _current_step.get() or self.remote_step, uuid4()
+
+        async def write(connection: AsyncConnection) -> None:
             await calls.record(
-                connection, call, job_id=self.job_id, attempt=self.attempt, step=step
+                connection, call, key=key, job_id=self.job_id, attempt=self.attempt, step=step
             )
+
+        await self._until_stored(write)
         self._tools.count_call(call, self._job.type)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """Open a transaction of its own that commits only if the lease is still ours."""
-        async with self._tools.engine.begin() as connection:
+        async with self._tools.transactions.begin() as connection:
             yield connection
             arguments = (self.job_id, self._job.fence)
             if (await connection.exec_driver_sql(_STILL_MINE, arguments)).first() is None:

@@ -13,10 +13,16 @@ from filaviva_worker.calls import Call
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The database, the notifier and the limits, handed down from `main`."""
+    """The database, the notifier and the limits, handed down from `main`.
+
+    Handlers hold a connection for as long as they like, in `transaction()`: those have a pool of
+    their own. Otherwise ten slow handlers could keep the outcomes of all others from being
+    recorded, and new jobs from being claimed.
+    """
 
     engine: AsyncEngine
     autocommit: AsyncEngine
+    transactions: AsyncEngine
     notifier: Notifier
     metrics: Metrics
     lease_is_fresh: Callable[[], bool]

@@ -49,6 +49,7 @@ class Worker:
         settings: Settings,
         *,
         engine: AsyncEngine,
+        transactions: AsyncEngine,
         relay: Relay,
         notifier: Notifier,
         metrics: Metrics,
@@ -58,6 +59,7 @@ class Worker:
         self._metrics = metrics
         self._topology = Topology()
         self._engine = engine
+        self._transactions = transactions
         self._relay = relay
         self._notifier = notifier
         self._facts = Facts(metrics)
@@ -106,6 +108,7 @@ class Worker:
         return Tools(
             engine=self._engine,
             autocommit=self._engine.execution_options(isolation_level="AUTOCOMMIT"),
+            transactions=self._transactions,
             notifier=self._notifier,
             metrics=self._metrics,
             lease_is_fresh=lambda: self.heartbeat.fresh,

@@ -161,7 +161,8 @@ CREATE TABLE filaviva.llm_calls (
     cache_write_tokens  bigint NOT NULL DEFAULT 0,
     cost_usd            numeric,                -- null: no price known for this model
     price_source        text,
-    at                  timestamptz NOT NULL DEFAULT clock_timestamp()
+    at                  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    key                 uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE  -- chosen before the first try
 );
 CREATE INDEX llm_calls_of_job ON filaviva.llm_calls (job_id, id);
 
