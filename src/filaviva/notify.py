@@ -9,16 +9,25 @@ from collections.abc import Iterable
 from uuid import UUID
 
 import structlog
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.database.transaction import DATABASE_ERRORS
 from filaviva.service import wait
 
 CHANNEL = "filaviva_jobs"
+CANCELS = "filaviva_cancels"  # "job:fence" of what its worker is to stop
 EVERYTHING = "*"
-_MOST = 200  # a payload holds 8000 bytes
+_MOST = 150  # a payload holds 8000 bytes
 
 log = structlog.get_logger("filaviva")
+
+
+async def send(connection: AsyncConnection, channel: str, words: Iterable[str]) -> None:
+    """Notify with the caller's commit; too many words are told as `EVERYTHING`."""
+    several = list(words)
+    if several:
+        payload = EVERYTHING if len(several) > _MOST else ",".join(several)
+        await connection.exec_driver_sql("SELECT pg_notify($1, $2)", (channel, payload))
 
 
 class Notifier:
@@ -53,11 +62,10 @@ class Notifier:
         self._some.clear()
         if not ids:
             return 0
-        payload = EVERYTHING if len(ids) > _MOST else ",".join(map(str, ids))
         try:
             async with self._engine.connect() as connection:
                 autocommit = await connection.execution_options(isolation_level="AUTOCOMMIT")
-                await autocommit.exec_driver_sql("SELECT pg_notify($1, $2)", (CHANNEL, payload))
+                await send(autocommit, CHANNEL, map(str, ids))
         except DATABASE_ERRORS as unreachable:
             log.info("a change was not announced; those who wait will poll", why=str(unreachable))
         return len(ids)

@@ -12,6 +12,7 @@ from filaviva.cli.root import root
 from filaviva.outcome import ErrorClass
 from filaviva_contracts.wire import WIRE
 from filaviva_dlq_handler.api import Routes
+from filaviva_producer.canceling import Canceling
 from filaviva_producer.reading import Reading
 from filaviva_producer.scheduling import Scheduling
 from filaviva_producer.streaming import Streaming
@@ -62,6 +63,7 @@ def test_every_route_is_on_the_page_of_the_http_api() -> None:
     means: Any = None
     faces = [
         Reading(means, means),
+        Canceling(means, means),
         Scheduling(means, means, means),
         Streaming(means, means, means),
         Routes(means, means),

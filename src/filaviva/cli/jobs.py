@@ -8,11 +8,11 @@ import typer
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.cli import acting, submitting, watching
+from filaviva.cli import acting, canceling, submitting, watching
 from filaviva.cli.choices import JOB_STATES, one_of
 from filaviva.cli.exits import FAILED
 from filaviva.cli.ids import identifier, optional
-from filaviva.cli.output import Json, show_facts, show_json, show_list
+from filaviva.cli.output import DryRun, Json, Yes, show_facts, show_json, show_list
 from filaviva.database import tables
 from filaviva.errors import NotFound
 from filaviva.operations import jobs, shapes
@@ -146,6 +146,23 @@ def watch(job_id: JobId, *, json: Json = False) -> None:
     With --json one object a line.
     """
     _follow(identifier(job_id), json=json)
+
+
+@app.command()
+def cancel(
+    job_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="The jobs' ids.")],
+    *,
+    reason: Annotated[str | None, typer.Option(help="Why; it is kept.")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Cancel jobs: at once what waits, as soon as it has stopped what runs; batches with items.
+
+    Exit code 4 if one of them had ended already.
+    """
+    wanted = [identifier(job_id) for job_id in job_ids]
+    canceling.cancel_jobs(wanted, reason=reason, dry_run=dry_run, yes=yes, json=json)
 
 
 async def find(connection: AsyncConnection, job_id: UUID) -> jobs.Job:

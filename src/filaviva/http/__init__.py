@@ -2,7 +2,7 @@
 
 from filaviva.http.application import Application
 from filaviva.http.auth import allowed
-from filaviva.http.bodies import BodyLimits, json_body
+from filaviva.http.bodies import BodyLimits, json_body, optional_json_body
 from filaviva.http.problems import documented, problem
 from filaviva.http.rendering import ExactResponse
 from filaviva.http.server import HttpServer
@@ -15,5 +15,6 @@ __all__ = [
     "allowed",
     "documented",
     "json_body",
+    "optional_json_body",
     "problem",
 ]

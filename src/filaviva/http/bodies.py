@@ -73,8 +73,11 @@ def _too_large(limits: BodyLimits) -> Rejected:
 
 async def read_json(request: Request) -> Any:
     """Give the body as JSON with exact numbers; 415 for another content type, 400 if broken."""
+    return _parsed(request, await read_body(request))  # read in any case: see there
+
+
+def _parsed(request: Request, body: bytes) -> Any:
     wrong = _wrong_type(request)
-    body = await read_body(request)  # read in any case: see there
     if wrong is not None:
         raise Rejected("unsupported_media_type", wrong, status=415)
     return canonical.parse(body)
@@ -97,11 +100,24 @@ def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
     """Make the dependency that reads a body of this shape (strict JSON, then pydantic)."""
 
     async def body(request: Request) -> M:
-        value = await read_json(request)
-        try:
-            return model.model_validate(value)
-        except ValidationError as invalid:
-            errors = [{**error, "loc": ("body", *error["loc"])} for error in invalid.errors()]
-            raise RequestValidationError(errors) from None
+        return _shaped(model, await read_json(request))
 
     return body
+
+
+def optional_json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
+    """Make the dependency that reads such a body where there is one; none says nothing."""
+
+    async def body(request: Request) -> M:
+        content = await read_body(request)
+        return _shaped(model, _parsed(request, content) if content else {})
+
+    return body
+
+
+def _shaped(model: type[M], value: Any) -> M:
+    try:
+        return model.model_validate(value)
+    except ValidationError as invalid:
+        errors = [{**error, "loc": ("body", *error["loc"])} for error in invalid.errors()]
+        raise RequestValidationError(errors) from None

@@ -46,8 +46,8 @@ done AS (
         payload = coalesce(mine.payload::jsonb, jobs.payload),
         revision = jobs.revision + (mine.payload IS NOT NULL)::int,
         lease_owner = NULL, lease_expires_at = NULL, claim_id = NULL, progress = NULL,
-        result = NULL, error = NULL, finished_at = NULL, queued_at = clock_timestamp(),
-        updated_at = clock_timestamp()
+        cancel_requested_at = NULL, result = NULL, error = NULL, finished_at = NULL,
+        queued_at = clock_timestamp(), updated_at = clock_timestamp()
     FROM mine WHERE jobs.id = mine.id
     RETURNING jobs.id AS job_id, jobs.epoch, jobs.issue, jobs.type, jobs.version, jobs.queue,
         jobs.priority, jobs.correlation_id, jobs.traceparent, jobs.revision),

@@ -22,6 +22,7 @@ from filaviva.settings import Settings
 from filaviva.telemetry.endpoint import Endpoint
 from filaviva.telemetry.metrics import Metrics
 from filaviva_producer.api import Api
+from filaviva_producer.canceling import Canceling
 from filaviva_producer.meter import Meter
 from filaviva_producer.places import Places
 from filaviva_producer.pressure import Pressure
@@ -58,6 +59,7 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
         Reading(engine, watch),
         Scheduling(engine, registry, submitter, http.max_data_bytes),
         _streaming(engine, streams, settings, metrics),
+        Canceling(engine, metrics),
         version=version("filaviva-producer"),
         authenticator=KeyRing(engine),
         ready=ready,

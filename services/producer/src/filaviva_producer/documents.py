@@ -81,6 +81,16 @@ class Job(JobSummary):
     result: Any = None
 
 
+class Canceled(Shape):
+    """What a cancel came to."""
+
+    job_id: str = Field(examples=[_JOB_ID])
+    status: Status = Field(description="canceled, or cancel_requested until the work has stopped")
+    status_url: str
+    canceled: int = Field(description="jobs that had not begun, items of a batch included")
+    requested: int = Field(description="jobs whose workers were asked to stop them")
+
+
 class Attempt(Shape):
     """One execution of a job."""
 
