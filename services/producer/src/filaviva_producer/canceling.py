@@ -80,11 +80,7 @@ class Canceling:
 
         async def work(connection: AsyncConnection) -> Cancellation:
             return await cancel_one(
-                connection,
-                wanted,
-                Reach(caller.tenant, caller.types),
-                author=caller.key_id,
-                reason=wish.reason,
+                connection, wanted, reach, author=caller.key_id, reason=wish.reason
             )
 
         done = await transact(self.engine, work)
