@@ -103,10 +103,11 @@ batches = Table(
     metadata,
     Column("job_id", Uuid, primary_key=True),
     Column("total", Integer, nullable=False),
-    Column("accept_partial", Boolean, nullable=False),
+    Column("accept_partial", Boolean),
     Column("fail_fast", Boolean, nullable=False),
     Column("max_failures", Integer),
     Column("concurrency", Integer),
+    Column("forgiven", Integer, nullable=False),
     Column("told", Text, nullable=False),
     Column("ended_at", DateTime(timezone=True)),
 )

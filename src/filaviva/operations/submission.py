@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from filaviva import canonical
 from filaviva.errors import Flaw, Rejected
+from filaviva.operations import batch_request
+from filaviva.operations.batch_request import MOST_ITEMS, Batch
 from filaviva.operations.keys import Principal
 from filaviva.registry import Registered, Registry
 
@@ -19,10 +21,7 @@ PRIORITIES: Final = {"high": 8, "normal": 4, "low": 0}
 MAX_ATTEMPTS: Final = 100
 MAX_LABELS: Final = 16
 
-_KNOWN = frozenset(
-    ("type", "version", "data", "priority", "runAt", "deadline", "maxAttempts", "labels", "subject")
-)
-_NOT_YET = frozenset(("items", "budgetUsd", "callbackUrl"))
+_NOT_YET = frozenset(("budgetUsd", "callbackUrl"))
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _MOMENT = re.compile(
     r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII
@@ -59,6 +58,7 @@ class Submission:
     submitted_by: str
     correlation_id: str
     traceparent: str | None
+    batch: Batch | None = None  # then `payload` is empty: each item has its own
 
 
 def admit(
@@ -71,10 +71,13 @@ def admit(
         detail = f"the API key may not submit jobs of type {fields['type']}"
         raise Rejected("forbidden", detail, status=403)
     contract = _contract(fields["type"], fields.get("version"), registry)
-    data = value["data"]
-    payload = canonical.dumps(data)
-    _check_size(payload, max_data_bytes)
-    _check_data(contract, data)
+    batch, payload = None, "{}"
+    if "items" in value:
+        batch = batch_request.read(value, fields, contract, most_bytes=max_data_bytes)
+    else:
+        payload = canonical.dumps(value["data"])
+        _check_size(payload, max_data_bytes)
+        _check_data(contract, value["data"])
     return Submission(
         tenant=principal.tenant,
         idempotency_key=origin.idempotency_key,
@@ -93,6 +96,7 @@ def admit(
         submitted_by=principal.key_id,
         correlation_id=origin.correlation_id,
         traceparent=origin.traceparent,
+        batch=batch,
     )
 
 
@@ -132,15 +136,13 @@ def _check_data(contract: Registered, data: Any) -> None:
 
 
 def _read(value: Any) -> dict[str, Any]:
-    """Give the fields with their checks passed (without `data`, which has its own)."""
+    """Give the fields with their checks passed (what is in data and items has its own)."""
     if not isinstance(value, Mapping):
         raise _invalid([Flaw("", f"found {_kind(value)}, expected an object")])
     flaws = [_unknown(name) for name in value if name not in _KNOWN]
-    flaws += [
-        Flaw(f"/{name}", f"the field {name} is missing")
-        for name in ("type", "data")
-        if name not in value
-    ]
+    if "type" not in value:
+        flaws.append(Flaw("/type", "the field type is missing"))
+    flaws += batch_request.misfits(value)
     fields = {}
     for name, check in _CHECKS.items():
         if name in value:
@@ -192,6 +194,19 @@ def _whole(least: int, most: int) -> Any:
     return check
 
 
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _Wrong(f"found {_kind(value)}, expected true or false")
+    return value
+
+
+def _items(value: Any) -> list[Any]:
+    if not isinstance(value, list) or not 1 <= len(value) <= MOST_ITEMS:
+        found = f"{len(value)} items" if isinstance(value, list) else _kind(value)
+        raise _Wrong(f"found {found}, expected a list of 1 to {MOST_ITEMS}, each one job's data")
+    return value
+
+
 def _priority(value: Any) -> str:
     if not isinstance(value, str) or value not in PRIORITIES:
         raise _Wrong(f"found {_kind(value)}, expected one of {', '.join(PRIORITIES)}")
@@ -231,7 +246,13 @@ _CHECKS: Final[Mapping[str, Any]] = {
     "maxAttempts": _whole(1, MAX_ATTEMPTS),
     "labels": _labels,
     "subject": _text(256),
+    "items": _items,
+    "failFast": _flag,
+    "maxFailures": _whole(0, MOST_ITEMS),
+    "acceptPartial": _flag,
+    "concurrency": _whole(1, MOST_ITEMS),
 }
+_KNOWN: Final = frozenset((*_CHECKS, "data"))
 
 
 def _kind(value: Any) -> str:

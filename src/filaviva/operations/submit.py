@@ -21,6 +21,7 @@ from filaviva.broker.topology import Topology
 from filaviva.database.fetch import fetch
 from filaviva.database.transaction import code, transact, unreachable
 from filaviva.errors import FilavivaError, Rejected, Unreachable
+from filaviva.operations import batch_birth
 from filaviva.operations.quotas import Quotas
 from filaviva.operations.submission import Submission
 from filaviva.outbox import OutboxRow
@@ -109,6 +110,14 @@ class _Entry:
             self.answer.set_exception(answer)
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The jobs that are new, and what goes to the relay once they are committed."""
+
+    created: Collection[UUID | None]
+    rows: Sequence[OutboxRow] = ()
+
+
 Kepts: TypeAlias = Mapping[Key, _Kept | FilavivaError]
 
 
@@ -120,6 +129,8 @@ class Limits:
     lanes: int = 2
     waiting: int = 10_000
     patience_seconds: float = 8
+    large: int = 8  # batches with items, each in a commit of its own
+    large_at_once: int = 2
 
 
 class Submitter:
@@ -139,17 +150,39 @@ class Submitter:
         self._quotas = quotas
         self._waiting: list[_Entry] = []
         self._lanes: set[asyncio.Task[None]] = set()
+        self._large: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(self._limits.large_at_once)
 
     async def submit(self, submission: Submission) -> Submitted:
         """Return once the job is committed; `Rejected` or `Unreachable` say why it is not."""
-        if len(self._waiting) >= self._limits.waiting:
+        large = submission.batch is not None
+        full = len(self._large) >= self._limits.large if large else self._crowded
+        if full:
             detail = "too many submissions wait for the database"
             raise Rejected("overloaded", detail, status=503, retry_after=1)
         entry = _Entry(submission, asyncio.get_running_loop().create_future())
-        self._waiting.append(entry)
-        if self._free():
-            self._lanes.add(asyncio.create_task(self._flush(), name="submit"))
+        if large:
+            self._keep_apart(entry)
+        else:
+            self._waiting.append(entry)
+            if self._free():
+                self._lanes.add(asyncio.create_task(self._flush(), name="submit"))
         return await entry.answer
+
+    @property
+    def _crowded(self) -> bool:
+        return len(self._waiting) >= self._limits.waiting
+
+    def _keep_apart(self, entry: _Entry) -> None:
+        """A batch of thousands takes its time: nobody else's submission waits for it."""
+
+        async def settle() -> None:
+            async with self._room:
+                await self._settle([entry])
+
+        task = asyncio.create_task(settle(), name="submit batch")
+        self._large.add(task)
+        task.add_done_callback(self._large.discard)
 
     async def find(self, tenant: str, key: str, fingerprint: bytes) -> Submitted | None:
         """Find the job that an earlier submission with this key and content became."""
@@ -228,20 +261,19 @@ class Submitter:
     async def _together(self, entries: Sequence[_Entry]) -> Kepts:
         async def store(
             connection: AsyncConnection,
-        ) -> tuple[list[OutboxRow], dict[Key, _Kept | FilavivaError]]:
+        ) -> tuple[_Stored, dict[Key, _Kept | FilavivaError]]:
             refused = await self._refused(connection, entries)
             admitted = [entry for entry in entries if entry.key not in refused]
-            rows = await _store(connection, admitted) if admitted else []
-            created = {row.job_id for row in rows}
-            known = [entry.key for entry in admitted if entry.job_id not in created]
+            stored = await _store(connection, admitted) if admitted else _Stored(())
+            known = [entry.key for entry in admitted if entry.job_id not in stored.created]
             kept = await _kept(connection, known) if known else {}
             failpoints.passing("submit.before_commit")
-            return rows, {**kept, **refused}
+            return stored, {**kept, **refused}
 
-        rows, kept = await transact(self._engine, store)
+        stored, kept = await transact(self._engine, store)
         failpoints.passing("submit.committed")
-        self._hand_over(rows)
-        return _kepts(entries, {row.job_id for row in rows}, kept)
+        self._hand_over(stored.rows)
+        return _kepts(entries, stored.created, kept)
 
     async def _refused(
         self, connection: AsyncConnection, entries: Sequence[_Entry]
@@ -287,7 +319,12 @@ def _refusal(refused: DBAPIError) -> Rejected:
     return Rejected("unavailable", detail, status=503, retry_after=1)
 
 
-async def _store(connection: AsyncConnection, entries: Sequence[_Entry]) -> list[OutboxRow]:
+async def _store(connection: AsyncConnection, entries: Sequence[_Entry]) -> _Stored:
+    batch = entries[0].submission.batch
+    if batch is not None:  # always alone
+        job_id, submission = entries[0].job_id, entries[0].submission
+        stored = await batch_birth.store(connection, job_id, submission, batch)
+        return _Stored(()) if stored is None else _Stored({job_id}, stored)
     jobs = [entry.submission for entry in entries]
     columns: tuple[list[Any], ...] = (
         [entry.job_id for entry in entries],
@@ -309,8 +346,8 @@ async def _store(connection: AsyncConnection, entries: Sequence[_Entry]) -> list
         [job.traceparent for job in jobs],
     )
     arguments = (*columns, Topology().jobs, wakeups.TYPE)
-    records = await fetch(connection, _SUBMIT, arguments)
-    return [OutboxRow(*record) for record in records]
+    rows = [OutboxRow(*record) for record in await fetch(connection, _SUBMIT, arguments)]
+    return _Stored({row.job_id for row in rows}, rows)
 
 
 async def _kept(connection: AsyncConnection, keys: Sequence[Key]) -> dict[Key, _Kept]:
