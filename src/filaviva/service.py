@@ -141,6 +141,16 @@ async def end_within(seconds: float, tasks: Iterable["asyncio.Task[None]"]) -> i
     return len(late)
 
 
+async def first_of(*events: asyncio.Event) -> None:
+    """Wait until one of these is set."""
+    tasks = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
 class LoopLag:
     """Measure how late the event loop is: a handler that blocks it shows here."""
 

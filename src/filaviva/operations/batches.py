@@ -153,6 +153,30 @@ async def follow(connection: AsyncConnection, batch_ids: Iterable[UUID]) -> Foll
     return Followed(acted.messages, acted.items | {batch.id for batch in changed})
 
 
+# By primary key: nothing but the ids is known of these jobs.
+_BATCHES_OF = """
+SELECT DISTINCT parent_id FROM filaviva.jobs
+WHERE id = ANY($1::uuid[]) AND parent_id IS NOT NULL
+"""
+
+_OPEN = """
+SELECT job_id, total FROM filaviva.batches
+WHERE ended_at IS NULL AND job_id > $1::uuid ORDER BY job_id LIMIT $2
+"""
+
+
+async def batches_of(connection: AsyncConnection, job_ids: Iterable[UUID]) -> set[UUID]:
+    """Tell which batches these jobs are items of."""
+    return {row[0] for row in await fetch(connection, _BATCHES_OF, (sorted(job_ids),))}
+
+
+async def still_open(
+    connection: AsyncConnection, *, after: UUID, limit: int
+) -> list[tuple[UUID, int]]:
+    """List batches that have not ended, in key order, with how many items each has."""
+    return [(row[0], row[1]) for row in await fetch(connection, _OPEN, (after, limit))]
+
+
 async def _read(connection: AsyncConnection, ids: Sequence[UUID]) -> list[Batch]:
     found = await connection.exec_driver_sql(_READ, (ids,))
     batches = [Batch(**as_dict(row)) for row in found]

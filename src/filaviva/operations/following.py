@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva import failpoints
 from filaviva.database.transaction import DATABASE_ERRORS, transact
-from filaviva.operations.batches import Followed, follow
+from filaviva.operations.batches import Followed, batches_of, follow
 from filaviva.outbox import OutboxRow
-from filaviva.service import wait
+from filaviva.service import first_of, wait
 
 log = structlog.get_logger("filaviva")
 
@@ -40,8 +40,17 @@ class Following:
         self._hand_over = hand_over
         self._changed = changed
         self._every = every
+        self._jobs: set[UUID] = set()
         self._behind: set[UUID] = set()
         self._some = asyncio.Event()
+
+    def changed(self, job_ids: Iterable[UUID]) -> None:
+        """Tell whoever waits for these jobs, and remember that they may be some batch's items."""
+        jobs = frozenset(job_ids)
+        self._changed(jobs)
+        self._jobs |= jobs
+        if jobs:
+            self._some.set()
 
     def items_changed(self, batch_ids: Iterable[UUID | None]) -> None:
         """Remember whose items changed, after the commit; None stands for a job of no batch."""
@@ -50,10 +59,15 @@ class Following:
                 self._behind.add(batch_id)
                 self._some.set()
 
+    def followed(self, followed: Followed) -> None:
+        """Hand over and tell what a transaction has done that is committed now."""
+        self._hand_over(followed.messages)
+        self._changed(followed.jobs)
+
     async def run(self, stop: asyncio.Event) -> None:
         """Follow until stopped, and then once more for what is left."""
         while not stop.is_set():
-            await _first(self._some, stop)
+            await first_of(self._some, stop)
             began = time.monotonic()
             await self.step()
             took = time.monotonic() - began
@@ -62,31 +76,24 @@ class Following:
 
     async def step(self) -> int:
         """Follow what has been collected; return how many batches that were."""
-        behind, self._behind = sorted(self._behind), set()
         self._some.clear()
-        for start in range(0, len(behind), _TOGETHER):
-            await self._follow(behind[start : start + _TOGETHER])
-        return len(behind)
+        jobs, self._jobs = self._jobs, set()
+        behind, self._behind = self._behind, set()
+        try:
+            wanted = sorted(behind | await self._batches_of(jobs))
+            for start in range(0, len(wanted), _TOGETHER):
+                await self._follow(wanted[start : start + _TOGETHER])
+        except DATABASE_ERRORS as failed:
+            log.warning("batches are left to the sweeper", why=str(failed)[:200])
+            return 0
+        return len(wanted)
+
+    async def _batches_of(self, jobs: set[UUID]) -> set[UUID]:
+        if not jobs:
+            return set()
+        async with self._engine.connect() as connection:
+            return await batches_of(connection, jobs)
 
     async def _follow(self, batch_ids: Sequence[UUID]) -> None:
         failpoints.passing("follow.before")
-        try:
-            followed = await transact(self._engine, lambda c: follow(c, batch_ids))
-        except DATABASE_ERRORS as failed:
-            log.info("batches wait for the database; the sweeper will see to them", why=str(failed))
-            return
-        self.announce(followed)
-
-    def announce(self, followed: Followed) -> None:
-        """Hand over and notify, after the commit of somebody who followed himself."""
-        self._hand_over(followed.messages)
-        self._changed(followed.jobs)
-
-
-async def _first(*events: asyncio.Event) -> None:
-    tasks = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
+        self.followed(await transact(self._engine, lambda c: follow(c, batch_ids)))

@@ -61,6 +61,26 @@ class Job:
     subject: str | None
     submitted_by: str | None
     parked_reason: str | None
+    parent_id: UUID | None
+    item_index: int | None
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether the job is a batch: then it is parked for its items all its life."""
+        return self.parked_reason == "items"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A batch's item as it is now; result and error are JSON text."""
+
+    id: UUID
+    item_index: int
+    state: str
+    attempt: int
+    cost_usd: Decimal
+    result: str | None
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +199,27 @@ def _filtered(wanted: Select[Any], reach: Reach, filters: Filters) -> Select[Any
 
 def _typed(reach: Reach) -> Any:
     return true() if reach.types is None else tables.jobs.c.type.in_(sorted(reach.types))
+
+
+async def items(
+    connection: AsyncConnection,
+    batch_id: UUID,
+    *,
+    statuses: Sequence[str] = (),
+    after: int = -1,
+    limit: int = 1000,
+) -> list[Item]:
+    """List a batch's items in their order, those of these states only if any are named."""
+    table = tables.jobs
+    wanted = (
+        select(*_columns(Item, table))
+        .where(table.c.parent_id == batch_id, table.c.item_index > after)
+        .order_by(table.c.item_index)
+        .limit(limit)
+    )
+    if statuses:
+        wanted = wanted.where(table.c.state.in_(statuses))
+    return [Item(*row) for row in await connection.execute(wanted)]
 
 
 async def attempts(

@@ -2,7 +2,7 @@
 
 Before: the jobs are failed, canceled or parked.
 After: each is queued under a new epoch and a new fence with a fresh allowance, its wake-up in the
-outbox, its open dead letter under replay.
+outbox, its open dead letter under replay; an item waits until its batch has room for it.
 May happen twice: the second finds the job queued and changes nothing.
 """
 
@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva import outbox
 from filaviva.database import as_dict
-from filaviva.outbox import OutboxRow
+from filaviva.outbox import NewMessage, OutboxRow
 from filaviva.wakeups import wake_up
 
 
@@ -32,16 +32,20 @@ class Requeued:
 _REQUEUE = """
 WITH wanted AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::text[]) AS x(id, payload)),
 locked AS MATERIALIZED (
-    SELECT id, state, parked_reason FROM filaviva.jobs
+    SELECT id, parent_id, state, parked_reason FROM filaviva.jobs
     WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE),
 mine AS MATERIALIZED (
-    SELECT locked.id, wanted.payload FROM locked JOIN wanted USING (id)
-    WHERE locked.state IN ('failed', 'canceled')
-        OR (locked.state = 'queued' AND locked.parked_reason IS NOT NULL)),
+    SELECT locked.id, locked.parent_id, wanted.payload, batches.concurrency
+    FROM locked JOIN wanted USING (id)
+    LEFT JOIN filaviva.batches ON batches.job_id = locked.parent_id
+    WHERE locked.parked_reason IS DISTINCT FROM 'items' AND (
+        locked.state IN ('failed', 'canceled')
+        OR (locked.state = 'queued' AND locked.parked_reason <> 'concurrency'))),
 done AS (
     UPDATE filaviva.jobs AS jobs SET state = 'queued', epoch = jobs.epoch + 1,
         fence = jobs.fence + 1, issue = 1, reissued_at = NULL, failures = 0, losses = 0,
-        delivery_limits = 0, parked_reason = NULL, not_before = NULL,
+        delivery_limits = 0, not_before = NULL,
+        parked_reason = CASE WHEN mine.concurrency IS NOT NULL THEN 'concurrency' END,
         deadline = CASE WHEN jobs.deadline > clock_timestamp() THEN jobs.deadline END,
         payload = coalesce(mine.payload::jsonb, jobs.payload),
         revision = jobs.revision + (mine.payload IS NOT NULL)::int,
@@ -50,7 +54,10 @@ done AS (
         queued_at = clock_timestamp(), updated_at = clock_timestamp()
     FROM mine WHERE jobs.id = mine.id
     RETURNING jobs.id AS job_id, jobs.epoch, jobs.issue, jobs.type, jobs.version, jobs.queue,
-        jobs.priority, jobs.correlation_id, jobs.traceparent, jobs.revision),
+        jobs.priority, jobs.correlation_id, jobs.traceparent, jobs.revision, jobs.parked_reason),
+reopened AS (
+    UPDATE filaviva.batches SET ended_at = NULL
+    WHERE job_id IN (SELECT parent_id FROM mine) AND ended_at IS NOT NULL),
 told AS (
     INSERT INTO filaviva.job_events (job_id, kind, data)
     SELECT job_id, 'state', $3::text::jsonb || jsonb_build_object(
@@ -87,6 +94,10 @@ async def requeue(  # noqa: PLR0913 - who, what, why
     found = await connection.exec_driver_sql(_REQUEUE, (wanted, corrected, told))
     rows = [as_dict(row) for row in found]
     epochs = {row["job_id"]: row["epoch"] for row in rows}
-    for row in rows:
-        row.pop("revision")
-    return Requeued(epochs, await outbox.add(connection, [wake_up(**row) for row in rows]))
+    messages = [_wake_up(row) for row in rows if row["parked_reason"] is None]
+    return Requeued(epochs, await outbox.add(connection, messages))
+
+
+def _wake_up(row: Mapping[str, Any]) -> NewMessage:
+    told = ("revision", "parked_reason")
+    return wake_up(**{name: value for name, value in row.items() if name not in told})

@@ -1,13 +1,13 @@
 """Jobs as they look on the wire: for HTTP and for `--json` alike."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import simplejson
 from simplejson.raw_json import RawJSON
 
+from filaviva.operations import batch_state
 from filaviva.operations.figures import moment, money
-from filaviva.operations.jobs import Attempt, Event, Job, LlmCall, Step
+from filaviva.operations.jobs import Attempt, Event, Item, Job, LlmCall, Step
 
 
 def dumps(content: Any) -> str:
@@ -23,19 +23,20 @@ def raw(text: str | None) -> RawJSON | None:
     return None if text is None else RawJSON(text)
 
 
-def job(found: Job) -> dict[str, Any]:
+def job(found: Job, language: str = "en") -> dict[str, Any]:
     """Give a job with its result."""
     return {
-        **job_summary(found),
+        **job_summary(found, language),
         "result": raw(found.result),
         "error": raw(found.error),
     }
 
 
-def job_summary(found: Job) -> dict[str, Any]:
+def job_summary(found: Job, language: str = "en") -> dict[str, Any]:
     """Give a job as lists show it: without its result, which may be large."""
     address = f"/v1/jobs/{found.id}"
-    parts = ("attempts", "steps", "llm-calls", "timeline", "events")
+    parts: tuple[str, ...] = ("items",) if found.is_batch else ()
+    parts += ("attempts", "steps", "llm-calls", "timeline", "events")
     return {
         "jobId": str(found.id),
         "type": found.type,
@@ -43,7 +44,7 @@ def job_summary(found: Job) -> dict[str, Any]:
         "status": found.state,
         "attempt": found.attempt,
         "maxAttempts": found.max_attempts,
-        "progress": None if found.progress is None else progress(_loads(found.progress)),
+        "progress": None if found.progress is None else progress(_loads(found.progress), language),
         "notBefore": moment(found.not_before),
         "deadline": moment(found.deadline),
         "costUsd": money(found.cost_usd),
@@ -54,8 +55,23 @@ def job_summary(found: Job) -> dict[str, Any]:
         "labels": raw(found.labels),
         "subject": found.subject,
         "submittedBy": found.submitted_by,
-        "parkedReason": found.parked_reason,
+        "parkedReason": None if found.is_batch else found.parked_reason,
+        "parentId": None if found.parent_id is None else str(found.parent_id),
+        "itemIndex": found.item_index,
         "links": {"self": address, **{part: f"{address}/{part}" for part in parts}},
+    }
+
+
+def item(found: Item) -> dict[str, Any]:
+    """Give one item of a batch."""
+    return {
+        "index": found.item_index,
+        "jobId": str(found.id),
+        "status": found.state,
+        "result": raw(found.result),
+        "error": raw(found.error),
+        "costUsd": money(found.cost_usd),
+        "attempts": found.attempt,
     }
 
 
@@ -122,9 +138,11 @@ def event(found: Event) -> dict[str, Any]:
     }
 
 
-def progress(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a progress as it was stored."""
-    done = found.get("succeeded", found.get("done", 0))
+def progress(found: Mapping[str, Any], language: str = "en") -> dict[str, Any]:
+    """Give a progress as it was stored; a batch's in the reader's language."""
+    if "succeeded" in found:
+        return {**found, "message": batch_state.message(found, language)}
+    done = found.get("done", 0)
     return {
         "total": found.get("total"),
         "succeeded": done,

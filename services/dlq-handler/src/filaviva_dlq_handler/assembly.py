@@ -11,6 +11,7 @@ from filaviva.broker.topology import Topology
 from filaviva.database import connect
 from filaviva.http import BodyLimits, HttpServer
 from filaviva.notify import Notifier
+from filaviva.operations.following import Following
 from filaviva.operations.keys import KeyRing
 from filaviva.registry import Registry
 from filaviva.relay import Relay
@@ -41,7 +42,8 @@ async def look_after(settings: Settings, stop: asyncio.Event) -> None:
     engine = connect(postgres.url.get_secret_value(), name=CONSUMER, size=postgres.pool_size)
     publisher = Publisher(url, confirm_timeout=settings.broker.confirm_timeout_seconds)
     relay, notifier, registry = Relay(engine, publisher), Notifier(engine), Registry(engine)
-    announcer = Announcer(metrics, hand_over=relay.hand_over, changed=notifier.changed)
+    following = Following(engine, hand_over=relay.hand_over, changed=notifier.changed)
+    announcer = Announcer(metrics, hand_over=relay.hand_over, changed=following.changed)
     intake = Intake(engine, registry, done=announcer, topology=topology)
     sending = Sending(
         engine,
@@ -49,7 +51,7 @@ async def look_after(settings: Settings, stop: asyncio.Event) -> None:
         publisher,
         hand_over=relay.hand_over,
         metrics=metrics,
-        changed=notifier.changed,
+        changed=following.changed,
     )
     slack = Slack(engine, _target(settings), metrics)
     consumers = [
@@ -64,7 +66,7 @@ async def look_after(settings: Settings, stop: asyncio.Event) -> None:
     closing, counting = Closing(engine, metrics), Counting(engine, metrics)
     after = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        lasting = (relay, publisher, notifier, intake, endpoint, LoopLag(metrics))
+        lasting = (relay, publisher, notifier, following, intake, endpoint, LoopLag(metrics))
         group.create_task(serve(*lasting, stop=after))
         try:
             await serve(*consumers, registry, sending, closing, counting, slack, http, stop=stop)

@@ -10,12 +10,14 @@ from filaviva.broker.publisher import Publisher
 from filaviva.broker.topology import Topology
 from filaviva.database import connect
 from filaviva.notify import Notifier
+from filaviva.operations.following import Following
 from filaviva.relay import Relay
 from filaviva.service import LoopLag, serve
 from filaviva.settings import Settings
 from filaviva.telemetry.endpoint import Endpoint
 from filaviva.telemetry.metrics import Metrics
 from filaviva_retry_scheduler.announcer import Announcer
+from filaviva_retry_scheduler.batches import BatchSweep
 from filaviva_retry_scheduler.calendar import Calendar
 from filaviva_retry_scheduler.meter import Meter
 from filaviva_retry_scheduler.readiness import Readiness
@@ -35,7 +37,8 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     engine = connect(postgres.url.get_secret_value(), name=CONSUMER, size=postgres.pool_size)
     publisher = Publisher(broker, confirm_timeout=settings.broker.confirm_timeout_seconds)
     relay, notifier = Relay(engine, publisher), Notifier(engine)
-    announcer = Announcer(relay.hand_over, listener=Meter(metrics), changed=notifier.changed)
+    following = Following(engine, hand_over=relay.hand_over, changed=notifier.changed)
+    announcer = Announcer(relay.hand_over, listener=Meter(metrics), changed=following.changed)
 
     def settle(delivery: Delivery) -> None:
         consumer.settle(delivery)
@@ -52,6 +55,7 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     )
     depths = QueueDepths(broker)
     sweeper = Sweeper(engine, announcer, lease_seconds=settings.worker.lease_seconds)
+    batches = BatchSweep(engine, following)
     reconciler = Reconciler(engine, depths, announcer)
     calendar = Calendar(engine, announcer)
     endpoint = Endpoint(
@@ -63,9 +67,9 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     after = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         # The scheduler works on until the consumer has let go of everything.
-        support = (scheduler, relay, notifier, endpoint, LoopLag(metrics), depths)
+        support = (scheduler, relay, notifier, following, endpoint, LoopLag(metrics), depths)
         group.create_task(serve(*support, stop=after))
-        await serve(consumer, sweeper, reconciler, calendar, stop=stop)
+        await serve(consumer, sweeper, batches, reconciler, calendar, stop=stop)
         after.set()
     await publisher.close()
     await engine.dispose()

@@ -16,6 +16,7 @@ from filaviva_retry_scheduler.facts import JobEnded
 _EXPIRE = """
 WITH late AS MATERIALIZED (
     SELECT id FROM filaviva.jobs WHERE state = 'queued' AND deadline < now()
+        AND parked_reason IS DISTINCT FROM 'items'
     ORDER BY deadline LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED),
 ended AS (
     UPDATE filaviva.jobs AS jobs SET

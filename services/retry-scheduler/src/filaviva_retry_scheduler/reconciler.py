@@ -76,6 +76,7 @@ _UNTOLD = """
 WITH untold AS MATERIALIZED (
     SELECT jobs.id FROM filaviva.jobs AS jobs
     WHERE jobs.state = 'failed' AND jobs.finished_at < now() - interval '1 minute'
+        AND jobs.parked_reason IS DISTINCT FROM 'items'
         AND (jobs.reissued_at IS NULL OR jobs.reissued_at < now() - least(
             interval '1 hour', greatest(interval '1 minute', jobs.reissued_at - jobs.finished_at)))
         AND NOT EXISTS (

@@ -48,7 +48,8 @@ async def work(settings: Settings, stop: asyncio.Event) -> None:
     endpoint = Endpoint(metrics.registry, problems, host=settings.metrics.host, port=port)
     after = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        support = (relay, notifier, endpoint, LoopLag(metrics), Slots(worker, metrics))
+        means = (relay, notifier, worker.following)
+        support = (*means, endpoint, LoopLag(metrics), Slots(worker, metrics))
         group.create_task(serve(*support, stop=after))
         await worker.run(stop)
         after.set()

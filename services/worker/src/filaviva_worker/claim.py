@@ -78,7 +78,8 @@ _COLUMNS = """jobs.id, jobs.type, jobs.version, jobs.tenant, jobs.subject, jobs.
         extract(epoch FROM clock_timestamp() - greatest(jobs.queued_at, jobs.not_before))::float8,
         (jobs.not_before IS NOT NULL),
         extract(epoch FROM jobs.deadline - clock_timestamp())::float8,
-        extract(epoch FROM clock_timestamp() - jobs.created_at)::float8, jobs.submitted_by"""
+        extract(epoch FROM clock_timestamp() - jobs.created_at)::float8, jobs.submitted_by,
+        jobs.parent_id"""
 
 _CLAIM_SQL = _CLAIM.format(columns=_COLUMNS)
 
@@ -121,6 +122,7 @@ class Claimed:
     seconds_left: float | None  # until the deadline
     age: float  # seconds since the submission
     submitted_by: str | None = None
+    parent_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

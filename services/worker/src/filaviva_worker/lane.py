@@ -18,6 +18,7 @@ from filaviva.broker.connection import Backoff
 from filaviva.broker.consumer import Consumer, Delivery
 from filaviva.database.transaction import DATABASE_ERRORS, unreachable
 from filaviva.handler import Handler
+from filaviva.operations.following import Following
 from filaviva.relay import Relay
 from filaviva.service import end_within, wait
 from filaviva_worker.attempt import Attempts
@@ -81,6 +82,7 @@ class Lane:
         live: LiveJobs,
         strangers: Strangers,
         facts: Facts,
+        following: Following,
         limits: Limits,
     ) -> None:
         self.queue = queue
@@ -92,6 +94,7 @@ class Lane:
         self._live = live
         self._strangers = strangers
         self._facts = facts
+        self._following = following
         self._limits = limits
         self._free = limits.slots
         self._waiting: deque[Waiting] = deque()
@@ -283,6 +286,7 @@ class Lane:
         mark = f"{self.queue}/{job.priority}"
         self.watermarks[mark] = max(job.due_at, self.watermarks.get(mark, 0.0))
         self._facts.claimed(job)
+        self._following.items_changed((job.parent_id,))
         self._tasks[job.id] = asyncio.create_task(self._attempt(job, handler))
 
     async def _attempt(self, job: Claimed, handler: Handler) -> None:

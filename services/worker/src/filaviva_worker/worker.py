@@ -17,6 +17,7 @@ from filaviva.broker.consumer import Consumer
 from filaviva.broker.topology import Topology
 from filaviva.errors import ConfigurationError
 from filaviva.notify import Notifier
+from filaviva.operations.following import Following
 from filaviva.relay import Relay
 from filaviva.service import end_within
 from filaviva.settings import Settings
@@ -62,6 +63,7 @@ class Worker:
         self._transactions = transactions
         self._relay = relay
         self._notifier = notifier
+        self.following = Following(engine, hand_over=relay.hand_over, changed=notifier.changed)
         self._facts = Facts(metrics)
         self._live = LiveJobs()
         self.lanes: list[Lane] = []
@@ -142,6 +144,7 @@ class Worker:
             live=self._live,
             strangers=self._strangers,
             facts=self._facts,
+            following=self.following,
             limits=Limits(
                 group.concurrency,
                 group.lease_seconds,
@@ -163,6 +166,7 @@ class Worker:
         def settled(facts: Sequence[Settled]) -> None:
             lane.settled(facts)
             self._notifier.changed(fact.job.id for fact in facts)
+            self.following.items_changed(fact.job.parent_id for fact in facts)
 
         settling = Settling(self._engine, self._relay, self._topology, settled)
         lane.attach(consumer, settling)
