@@ -1,7 +1,7 @@
 """What a handler can do while it runs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -46,9 +46,11 @@ class Running(ABC):
         """Give a key that stays the same over all attempts with the same input."""
 
     @abstractmethod
-    def effect(self, statement: "Executable") -> None:
+    def effect(self, statement: "Executable", parameters: Mapping[str, Any] | None = None) -> None:
         """Add a statement that commits together with the job's completion, or not at all.
 
+        A statement made once and given its values as `parameters` costs least: the effects of
+        many jobs are then one statement with many rows.
         TypeError for one that begins or ends a transaction: it commits with other jobs' too.
         """
 

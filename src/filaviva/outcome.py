@@ -1,7 +1,8 @@
 """What an attempt came to: a value, decided in one place."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 ErrorClass: TypeAlias = Literal[
     "timeout",
@@ -32,12 +33,19 @@ class Failure:
     step: str | None = None
 
 
+class Effect(NamedTuple):
+    """A statement that commits with the completion, and the values it runs with."""
+
+    statement: Any
+    parameters: Mapping[str, Any] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """The handler returned; `result` is JSON text (None: no result)."""
 
     result: str | None = None
-    effects: tuple[Any, ...] = field(default=())
+    effects: tuple[Effect, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)

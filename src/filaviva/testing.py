@@ -7,7 +7,7 @@ database. Whether effects happen once is shown on the real stack only.
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -19,7 +19,7 @@ from filaviva.classification import classify
 from filaviva.context import Context, SyncContext
 from filaviva.errors import ConfigurationError
 from filaviva.handler import Handler
-from filaviva.outcome import Done, Outcome
+from filaviva.outcome import Done, Effect, Outcome
 from filaviva.policy import Policy
 from filaviva.shape import Shape
 from filaviva_contracts import Contract
@@ -45,7 +45,7 @@ class Recorded:
 
     steps: dict[str, str | None] = field(default_factory=dict)
     """The output of each finished step, as JSON text."""
-    effects: list[Any] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
     """The statements that would commit with the completion."""
     progress: list[tuple[int, int, str | None]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
@@ -117,8 +117,8 @@ class _Memory:
     def idempotency_key(self, name: str) -> str:
         return f"{self.job_id}:1:{name}"
 
-    def effect(self, statement: Any) -> None:
-        self.record.effects.append(statement)
+    def effect(self, statement: Any, parameters: Mapping[str, Any] | None = None) -> None:
+        self.record.effects.append(Effect(statement, parameters))
 
     def transaction(self) -> NoReturn:
         raise NoDatabase("in memory there is no database: run this on the real stack")

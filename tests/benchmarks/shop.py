@@ -13,6 +13,8 @@ effects = Table(
     Column("at", DateTime(timezone=True), server_default=func.clock_timestamp()),
 )
 
+INSERT = insert(effects)
+
 
 class Effect(Contract, type="bench.effect", version=1):
     """Insert one row."""
@@ -32,7 +34,7 @@ app = App("bench", tables=tables)
 @app.handler(Effect, queue="bench-effect", policy=Policy(base=1, jitter=0))
 async def have_effect(job: Effect, ctx: Context) -> None:
     """Have one effect that commits with the completion."""
-    ctx.effect(insert(effects).values(key=ctx.idempotency_key("effect"), n=job.n))
+    ctx.effect(INSERT, {"key": ctx.idempotency_key("effect"), "n": job.n})
 
 
 @app.handler(Noop, queue="bench-noop", policy=Policy(base=1, jitter=0))

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from filaviva.broker.topology import Topology
 from filaviva.database.transaction import transact
 from filaviva.outbox import OutboxRow
-from filaviva.outcome import Dead, Failure, Retry
+from filaviva.outcome import Dead, Effect, Failure, Retry
 from filaviva_worker.complete import Completion, complete
 from filaviva_worker.failure import FailedAttempt, fail
 from filaviva_worker.release import record_canceled, release
@@ -26,7 +26,7 @@ async def effect_table(jobs: Jobs) -> None:
 
 
 def done(job: UUID, fence: int = 1, key: str | None = None) -> Completion:
-    some = () if key is None else (insert(effects).values(key=key, n=1),)
+    some = () if key is None else (Effect(insert(effects), {"key": key, "n": 1}),)
     return Completion(job, fence, '{"total": 12.340}', some)
 
 

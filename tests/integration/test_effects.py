@@ -15,6 +15,7 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
+    bindparam,
     event,
     func,
     insert,
@@ -25,6 +26,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from filaviva.database.transaction import transact
+from filaviva.outcome import Effect
 from filaviva_worker.effects import apply
 from fixtures.retrying import Jobs
 
@@ -54,8 +56,9 @@ async def executed(jobs: Jobs) -> list[str]:
     return seen
 
 
-async def applied(jobs: Jobs, *effects: Sequence[Executable]) -> None:
-    await transact(jobs.engine, lambda c: apply(c, effects))
+async def applied(jobs: Jobs, *effects: Sequence[Executable | Effect]) -> None:
+    given = [[e if isinstance(e, Effect) else Effect(e) for e in each] for each in effects]
+    await transact(jobs.engine, lambda c: apply(c, given))
 
 
 def order(key: UUID, total: str) -> Executable:
@@ -105,3 +108,69 @@ async def test_statements_that_need_more_than_their_values_run_as_they_are(
     makers = {row["made_by"] for row in await jobs.all("SELECT made_by FROM orders")}
     assert makers == {"default", "text", "X"}
     assert len(executed) >= 4
+
+
+async def test_a_statement_with_parameters_is_one_round_trip_for_many_jobs(
+    jobs: Jobs, executed: list[str]
+) -> None:
+    add = upsert(orders).on_conflict_do_nothing(index_elements=["key"])
+    keys = [uuid4() for _ in range(50)]
+
+    await applied(
+        jobs,
+        *[
+            [Effect(add, {"key": key, "total": Decimal(f"{n}.10"), "lines": [n], "made_by": "me"})]
+            for n, key in enumerate(keys)
+        ],
+    )
+
+    assert len(executed) == 1
+    rows = await jobs.all("SELECT key, total, lines FROM orders ORDER BY total")
+    assert [row["key"] for row in rows] == keys
+    assert (rows[7]["total"], rows[7]["lines"]) == (Decimal("7.10"), [7])
+
+
+async def test_equal_statements_with_parameters_are_one_however_often_they_are_made(
+    jobs: Jobs, executed: list[str]
+) -> None:
+    def insertion(n: int) -> Effect:
+        return Effect(insert(orders), {"key": uuid4(), "total": n})
+
+    def words(n: int) -> Effect:
+        return Effect(text("UPDATE orders SET made_by = :who WHERE total = :n"), {
+            "who": f"who-{n}", "n": n,
+        })  # fmt: skip
+
+    await applied(jobs, *[[insertion(n), words(n)] for n in range(20)])
+
+    assert len(executed) == 2
+    rows = await jobs.all("SELECT made_by FROM orders ORDER BY total")
+    assert [row["made_by"] for row in rows] == [f"who-{n}" for n in range(20)]
+
+
+async def test_statements_with_other_values_of_their_own_are_kept_apart(
+    jobs: Jobs, executed: list[str]
+) -> None:
+    def double(factor: int) -> Executable:
+        return update(orders).where(orders.c.key == bindparam("k")).values(
+            total=orders.c.total * factor
+        )  # fmt: skip
+
+    keys = [uuid4() for _ in range(3)]
+    add = insert(orders)
+    await applied(jobs, *[[Effect(add, {"key": k, "total": 1})] for k in keys])
+    executed.clear()
+
+    await applied(
+        jobs,
+        [Effect(double(2), {"k": keys[0]})],
+        [Effect(double(3), {"k": keys[1]})],
+        [Effect(add, {"key": uuid4(), "total": 9, "made_by": "told"})],
+        [Effect(add, {"key": uuid4(), "total": 8})],
+    )
+
+    assert len(executed) == 4
+    rows = await jobs.all("SELECT total, made_by FROM orders ORDER BY total")
+    assert [(int(row["total"]), row["made_by"]) for row in rows] == [
+        (1, "default"), (2, "default"), (3, "default"), (8, "default"), (9, "told"),
+    ]  # fmt: skip

@@ -225,3 +225,45 @@ def slow(times: dict[str, Times]) -> dict[str, dict[str, float]]:
         for name, cases in fastest.items()
         if max(cases.values()) > 2 * min(cases.values())
     }
+
+
+@pytest.mark.timeout(120)
+async def test_a_plan_made_while_the_tables_were_small_is_good_when_they_have_grown(
+    database: str,
+) -> None:
+    async with prepared(database, 0) as engine:
+        slowed: dict[str, float] = {}
+        for _ in range(ROUNDS):
+            await truncate(engine)
+            await few(engine)  # so often that each session keeps its plans
+            old = await hot(engine, "as they are")
+            await engine.dispose()  # new sessions plan anew
+            new = await hot(engine, "as they are")
+            slowed = {
+                name: min(old.times[name]) / min(new.times[name])
+                for name in new.times
+                if min(old.times[name]) > 2 * min(new.times[name])
+            }
+            if not slowed:
+                break
+
+    assert slowed == {}
+
+
+async def truncate(engine: AsyncEngine) -> None:
+    async with engine.begin() as connection:
+        await connection.exec_driver_sql(
+            "TRUNCATE filaviva.jobs, filaviva.attempts, filaviva.outbox, filaviva.inbox"
+        )
+
+
+async def few(engine: AsyncEngine) -> None:
+    """Let a few jobs go through every hot statement, and let the planner know how few they are."""
+    async with engine.begin() as connection:
+        (row,) = await fetch(connection, _QUEUED, ("first", 1))
+    measure = Measure(engine, fresh=False)
+    await measure.each("claim", iter([_claim([row[0]])]))
+    await measure.each("complete", iter([_complete([row[0]])]))
+    await analyze(engine)
+    await hot(engine, "as they are", jobs=1, batches=12)
+    await forget_what_was_added(engine)

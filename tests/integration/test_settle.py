@@ -14,7 +14,7 @@ from sqlalchemy.types import TypeDecorator
 
 from filaviva.broker.topology import Topology
 from filaviva.database import connect
-from filaviva.outcome import Canceled, Dead, Failure, Retry
+from filaviva.outcome import Canceled, Dead, Effect, Failure, Retry
 from filaviva.relay import Relay
 from filaviva_worker.facts import Settled
 from filaviva_worker.live import Ending
@@ -93,6 +93,7 @@ async def states(jobs: Jobs, *several: UUID) -> list[str]:
     return [(await jobs.row(job))["state"] for job in several]
 
 
+PLAIN = insert(effects)
 BAD_EFFECTS = {
     "a refused value": lambda: row("taken"),
     "a value of the wrong type": lambda: row("x", n="many"),
@@ -104,6 +105,10 @@ BAD_EFFECTS = {
     "a syntax error": lambda: text("INSERT INTO"),
     "a parameter without a value": lambda: text("SELECT :missing"),
     "no statement at all": lambda: "SELECT 1",
+    "a refused parameter": lambda: Effect(PLAIN, {"key": "taken"}),
+    "a parameter of the wrong type": lambda: Effect(PLAIN, {"key": "x", "n": "many"}),
+    "too few parameters": lambda: Effect(text("SELECT :one, :two"), {"one": "x"}),
+    "parameters without names": lambda: Effect(PLAIN, ["x", 1]),  # type: ignore[arg-type]
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from filaviva import App, ConfigurationError, Context, Contract, Policy, SyncContext, Terminal
-from filaviva.outcome import Dead, Done, Retry
+from filaviva.outcome import Dead, Done, Effect, Retry
 from filaviva.testing import NoDatabase, Recorded, run_handler
 
 
@@ -46,7 +46,7 @@ def reading(provider: Provider) -> App:
 async def test_a_run_gives_the_result_and_records_what_the_handler_did() -> None:
     ran = await run_handler(reading(Provider()), Read(pages=2))
 
-    assert ran.outcome == Done('{"total":"4"}', ("INSERT …",))
+    assert ran.outcome == Done('{"total":"4"}', (Effect("INSERT …"),))
     assert ran.value == {"total": Decimal(4)}
     assert list(ran.recorded.steps) == ["ask", "double"]
     assert ran.recorded.progress == [(1, 2, "asked")]

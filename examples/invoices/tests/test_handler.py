@@ -37,7 +37,7 @@ class Attempt(Context):
     def idempotency_key(self, name: str) -> str:
         return f"{self.job_id}:1:{name}"
 
-    def effect(self, statement: Any) -> None:
+    def effect(self, statement: Any, parameters: Any = None) -> None:
         self.statements.append(statement)
 
     async def step(self, name: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import Executable
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva import failpoints
 from filaviva.database.fetch import fetch
+from filaviva.outcome import Effect
 from filaviva_worker.effects import apply
 
 _COMPLETE = """
@@ -51,7 +51,7 @@ class Completion:
     job_id: UUID
     fence: int
     result: str | None
-    effects: Sequence[Executable] = ()
+    effects: Sequence[Effect] = ()
 
 
 async def complete(connection: AsyncConnection, completions: Iterable[Completion]) -> set[UUID]:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from decimal import Decimal
@@ -21,6 +21,7 @@ from filaviva.broker.connection import Backoff
 from filaviva.context import Context
 from filaviva.database.transaction import DATABASE_ERRORS, transact, transient
 from filaviva.errors import LeaseLost, Retryable
+from filaviva.outcome import Effect
 from filaviva.shape import Shape
 from filaviva_worker import calls
 from filaviva_worker.claim import Claimed
@@ -58,7 +59,7 @@ class LiveContext(Context):
         self._live = live
         self._tools = tools
         self._steps: Steps | None = None
-        self.effects: list[Executable] = []
+        self.effects: list[Effect] = []
         self.failed_step: str | None = None
         self.remote_step: str | None = None  # of a handler in another thread or process
         self.job_id = job.id
@@ -84,10 +85,10 @@ class LiveContext(Context):
         """The same for every attempt and replay of these inputs; another once they are edited."""
         return idempotency_key(self.job_id, self._job.revision, name)
 
-    def effect(self, statement: Executable) -> None:
+    def effect(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> None:
         """Let the statement commit with the completion, or not at all."""
         refuse_control(statement)
-        self.effects.append(statement)
+        self.effects.append(Effect(statement, parameters))
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kw: Any) -> Any:
         """Run `fn` once for this job: a later attempt gets its stored output instead."""

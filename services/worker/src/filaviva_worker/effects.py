@@ -1,7 +1,8 @@
 """Effects: users' statements, grouped so that a batch of jobs costs a handful of round trips.
 
-Statements that differ only in their values are one prepared statement with many parameter sets.
-Each job's own statements keep their order.
+Statements that differ only in their values are one prepared statement with many parameter sets;
+where the values come as parameters, nothing has to be read out of the statement. Each job's own
+statements keep their order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,8 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ClauseElement
+
+from filaviva.outcome import Effect
 
 
 class _Form:
@@ -70,30 +73,62 @@ class _Forms:
 _forms = lru_cache(maxsize=4)(_Forms)
 
 
-async def apply(connection: AsyncConnection, jobs: Iterable[Sequence[Executable]]) -> None:
-    """Execute the statements of all jobs: all first ones, then all second ones, and so on."""
+class _Groups:
+    """The effects of one turn, put together where one statement can do them all."""
+
+    def __init__(self, forms: _Forms) -> None:
+        self._forms = forms
+        self.alone: list[Effect] = []
+        self.by_values: dict[_Form, list[tuple[Any, ...]]] = {}
+        self.by_parameters: dict[Any, tuple[Executable, list[Mapping[str, Any]]]] = {}
+        self._names: dict[int, Any] = {}  # what each statement object is called below
+
+    def add(self, effect: Effect) -> None:
+        """Put one effect where it belongs."""
+        statement, parameters = effect
+        if parameters is not None:
+            name = (self._name(statement), frozenset(parameters))
+            self.by_parameters.setdefault(name, (statement, []))[1].append(parameters)
+            return
+        key = _key(statement)
+        form = None if key is None else self._forms.of(statement, key)
+        if form is None:
+            self.alone.append(effect)
+        else:
+            self.by_values.setdefault(form, []).append(form.values(key))
+
+    def _name(self, statement: Executable) -> Any:
+        """The same for all statements that differ in nothing: mostly it is the same object."""
+        known = self._names.get(id(statement))
+        if known is None:
+            key = _key(statement)
+            own = key is None or not all(bind.required for bind in key.bindparams)
+            known = self._names[id(statement)] = id(statement) if own else key.key
+        return known
+
+
+async def apply(connection: AsyncConnection, jobs: Iterable[Sequence[Effect]]) -> None:
+    """Execute the effects of all jobs: all first ones, then all second ones, and so on."""
     for turn in zip_longest(*jobs):
         await _apply_together(connection, [each for each in turn if each is not None])
 
 
-async def _apply_together(connection: AsyncConnection, statements: Sequence[Executable]) -> None:
-    if len(statements) == 1:
-        await connection.execute(statements[0])
+async def _apply_together(connection: AsyncConnection, effects: Sequence[Effect]) -> None:
+    if len(effects) == 1:
+        await connection.execute(*effects[0])
         return
-    forms = _forms(connection.dialect)
-    groups: dict[_Form, list[tuple[Any, ...]]] = {}
-    for statement in statements:
-        form, key = _form(forms, statement)
-        if form is None:
-            await connection.execute(statement)
-        else:
-            groups.setdefault(form, []).append(form.values(key))
-    for form, values in groups.items():
+    groups = _Groups(_forms(connection.dialect))
+    for effect in effects:
+        groups.add(effect)
+    for effect in groups.alone:
+        await connection.execute(effect.statement)
+    for form, values in groups.by_values.items():
         await connection.exec_driver_sql(form.text, values)
+    for statement, parameters in groups.by_parameters.values():
+        await connection.execute(statement, parameters)
 
 
-def _form(forms: _Forms, statement: Executable) -> tuple[_Form | None, Any]:
+def _key(statement: Executable) -> Any:
     if not isinstance(statement, ClauseElement):
-        return None, None
-    key = statement._generate_cache_key()  # noqa: SLF001 - SQLAlchemy's own key of a statement's form
-    return (None, None) if key is None else (forms.of(statement, key), key)
+        return None
+    return statement._generate_cache_key()  # noqa: SLF001 - SQLAlchemy's own key of a statement's form

@@ -1,6 +1,6 @@
 """The attempt's context for a handler that does not run on the event loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from decimal import Decimal
@@ -78,9 +78,9 @@ class Remote:
         """Record a model call."""
         await self._context.record_call(provider, model, usage, cost_usd=cost_usd)
 
-    async def effect(self, statement: Executable) -> None:
+    async def effect(self, statement: Executable, parameters: Mapping[str, Any] | None) -> None:
         """Add a statement to the completion."""
-        self._context.effect(statement)
+        self._context.effect(statement, parameters)
 
     async def cancel_requested(self) -> bool:
         """Tell whether the work should stop."""

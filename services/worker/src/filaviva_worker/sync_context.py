@@ -1,6 +1,6 @@
 """The blocking context: the same names as the async one, each a call to the worker's loop."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
@@ -37,8 +37,8 @@ class BlockingContext(SyncContext):
     def idempotency_key(self, name: str) -> str:
         return idempotency_key(self._facts.job_id, self._facts.revision, name)
 
-    def effect(self, statement: Executable) -> None:
-        self._call("effect", statement)
+    def effect(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> None:
+        self._call("effect", statement, parameters)
 
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         output = output_of(function)
