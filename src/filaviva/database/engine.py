@@ -23,6 +23,9 @@ def connect(url: str, *, name: str, size: int = 10, **options: Any) -> AsyncEngi
         "idle_in_transaction_session_timeout": "60000",
         # Hot statements run once a batch: compiling them costs more than it saves.
         "jit": "off",
+        # A session keeps the plan it made while a table was small, when reading all of it was
+        # cheapest; by keys it stays as fast when the table has grown (measured: 100 times).
+        "enable_seqscan": "off",
         **arguments.pop("server_settings", {}),
     }
     return create_async_engine(
