@@ -10,10 +10,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 _SERVER_SETTINGS = frozenset({"application_name", "search_path", "options"})
 
 
-def connect(url: str, *, name: str, size: int = 10, **options: Any) -> AsyncEngine:
+def connect(
+    url: str, *, name: str, size: int = 10, scans: bool = False, **options: Any
+) -> AsyncEngine:
     """Make an engine for a libpq style URL; `name` is what `pg_stat_activity` shows.
 
-    READ COMMITTED, no statement outlives 30 s, no lock is awaited longer than 2 s.
+    READ COMMITTED, no statement outlives 30 s, no lock is awaited longer than 2 s. `scans`: whole
+    tables may be read where the planner finds that cheapest, as users' own queries may want.
     """
     address, arguments = driver_url(url)
     settings: dict[str, str] = {
@@ -25,7 +28,7 @@ def connect(url: str, *, name: str, size: int = 10, **options: Any) -> AsyncEngi
         "jit": "off",
         # A session keeps the plan it made while a table was small, when reading all of it was
         # cheapest; by keys it stays as fast when the table has grown (measured: 100 times).
-        "enable_seqscan": "off",
+        "enable_seqscan": "on" if scans else "off",
         **arguments.pop("server_settings", {}),
     }
     return create_async_engine(

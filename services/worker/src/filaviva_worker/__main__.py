@@ -27,7 +27,7 @@ async def work(settings: Settings, stop: asyncio.Event) -> None:
     postgres = settings.postgres
     url, size = postgres.url.get_secret_value(), postgres.pool_size
     engine = connect(url, name="filaviva-worker", size=size)
-    transactions = connect(url, name="filaviva-handlers", size=size)
+    transactions = connect(url, name="filaviva-handlers", size=size, scans=True)
     metrics = Metrics()
     publisher = Publisher(
         settings.broker.url.get_secret_value(),
