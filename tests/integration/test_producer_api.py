@@ -219,7 +219,7 @@ async def test_a_wrong_field_is_pointed_at(producer: Producer, subtests: pytest.
 
 
 async def test_what_is_not_supported_yet_says_so(producer: Producer) -> None:
-    problem = refused(await producer.submit("a", items=[]), 422, "invalid_request")
+    problem = refused(await producer.submit("a", budgetUsd="1"), 422, "invalid_request")
 
     assert "not supported by this release" in problem["errors"][0]["detail"]
 

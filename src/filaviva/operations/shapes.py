@@ -1,5 +1,6 @@
 """Jobs as they look on the wire: for HTTP and for `--json` alike."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import simplejson

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from filaviva.http.problems import MEDIA_TYPE, documented
+from filaviva.operations.batch_request import MOST_ITEMS
 from filaviva.operations.submission import MAX_ATTEMPTS, MAX_LABELS, PRIORITIES
 
 _JOB_ID = "019a7b0e-5d1c-7c3a-9f11-2b6a1f0c9d55"
@@ -72,6 +73,8 @@ class JobSummary(Shape):
     subject: str | None
     submitted_by: str | None
     parked_reason: str | None
+    parent_id: str | None = Field(description="the batch whose item it is")
+    item_index: int | None
     links: dict[str, str]
 
 
@@ -89,6 +92,18 @@ class Canceled(Shape):
     status_url: str
     canceled: int = Field(description="jobs that had not begun, items of a batch included")
     requested: int = Field(description="jobs whose workers were asked to stop them")
+
+
+class Item(Shape):
+    """An item of a batch, as it is now."""
+
+    index: int = Field(description="its place in the batch, from 0")
+    job_id: str = Field(examples=[_JOB_ID])
+    status: Status
+    result: Any
+    error: Error | None
+    cost_usd: str
+    attempts: int = Field(description="how often it was begun")
 
 
 class Attempt(Shape):
@@ -149,6 +164,13 @@ class JobList(Shape):
     """A page of jobs."""
 
     items: list[JobSummary]
+    next: str | None
+
+
+class ItemList(Shape):
+    """A page of a batch's items."""
+
+    items: list[Item]
     next: str | None
 
 
@@ -213,11 +235,41 @@ SUBMISSION: Final[dict[str, Any]] = {
     "title": "Submission",
     "type": "object",
     "additionalProperties": False,
-    "required": ["type", "data"],
+    "required": ["type"],
+    "oneOf": [{"required": ["data"]}, {"required": ["items"]}],
     "properties": {
         "type": {"type": "string", "minLength": 1, "maxLength": 200},
         "version": {"type": "integer", "minimum": 1, "description": "default: the newest"},
         "data": {"description": "as the contract's JSON Schema says"},
+        "items": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MOST_ITEMS,
+            "items": {"description": "the data of one job"},
+            "description": "instead of data: a batch, whose items are jobs of their own",
+        },
+        "failFast": {
+            "type": "boolean",
+            "default": False,
+            "description": "the first item that fails stops the others",
+        },
+        "maxFailures": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": MOST_ITEMS,
+            "description": "one more failed item stops the others",
+        },
+        "acceptPartial": {
+            "type": "boolean",
+            "description": "whether the batch succeeds though items failed, if any succeeded; "
+            "default: unless these were too many",
+        },
+        "concurrency": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MOST_ITEMS,
+            "description": "how many items are on their way at once",
+        },
         "priority": {"type": "string", "enum": list(PRIORITIES), "default": "normal"},
         "runAt": {"type": "string", "format": "date-time"},
         "deadline": {

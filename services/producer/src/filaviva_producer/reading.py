@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.responses import Response
 
 from filaviva.errors import Flaw, NotFound, Rejected
-from filaviva.http import ExactResponse, allowed, documented, pages
+from filaviva.http import ExactResponse, allowed, documented, languages, pages
 from filaviva.operations import jobs, shapes
 from filaviva.operations.jobs import Filters, Job, Reach
 from filaviva.operations.keys import Principal
@@ -29,6 +29,7 @@ _FAMILY = "label."
 
 Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
 Limit = Annotated[int, Query(ge=1, le=200, description="how many at most")]
+Few = Annotated[int, Query(ge=1, le=100, description="how many at most; results may be large")]
 After = Annotated[str | None, Query(max_length=500, description="`next` of the page before")]
 _NUL_FREE = r"^[^\x00]+$"
 
@@ -73,6 +74,7 @@ class Reading:
             documents.Job,
             responses={**refusals, **documents.NOT_MODIFIED},
         )
+        add("/{job_id}/items", self.items, "listItems", documents.ItemList)
         add("/{job_id}/attempts", self.attempts, "listAttempts", documents.AttemptList)
         add("/{job_id}/steps", self.steps, "listSteps", documents.StepList)
         add("/{job_id}/llm-calls", self.llm_calls, "listModelCalls", documents.LlmCallList)
@@ -99,7 +101,14 @@ class Reading:
             found = await jobs.newest(
                 connection, _reach(reader), filters, before=before, limit=limit + 1
             )
-        return _page(request, found, limit, seal, shapes.job_summary, lambda job: str(job.id))
+        language = languages.preferred(request)
+
+        def shape(job: Job) -> dict[str, Any]:
+            return shapes.job_summary(job, language)
+
+        page = _page(request, found, limit, seal, shape, lambda job: str(job.id))
+        page.headers["Vary"] = "Accept-Language"
+        return page
 
     async def get(
         self,
@@ -112,9 +121,10 @@ class Reading:
         until = time.monotonic() + wait
         known = request.headers.get("if-none-match")
         wanted, reach = identity(job_id), _reach(reader)
+        language = languages.preferred(request)
         while True:
             version, found = await self._read(wanted, reach)
-            answer = ExactResponse(shapes.job(found))
+            answer = ExactResponse(shapes.job(found, language))
             tag = f'"{hashlib.sha256(answer.body).hexdigest()[:32]}"'
             left = until - time.monotonic()
             if _worth_telling(found, tag, known) or left <= 0:
@@ -128,6 +138,31 @@ class Reading:
             # The version first: a change in between wakes us once too often, never too seldom.
             versions = await jobs.row_versions(connection, [job_id])
             return versions.get(job_id, ""), await jobs.get(connection, job_id, reach)
+
+    async def items(  # noqa: PLR0913, PLR0917 - the filters
+        self,
+        request: Request,
+        reader: Reader,
+        job_id: str,
+        status: Annotated[list[Status] | None, Query(description="may be repeated")] = None,
+        cursor: After = None,
+        limit: Few = 50,
+    ) -> Response:
+        """List the items of a batch, in order, with their results."""
+        statuses = tuple(sorted({one.value for one in status or ()}))
+        seal = {"list": request.url.path, "statuses": statuses}
+        last = pages.after(cursor, seal, form=_NUMBER)
+        wanted = identity(job_id)
+        async with self.engine.connect() as connection:
+            await jobs.get(connection, wanted, _reach(reader))
+            found = await jobs.items(
+                connection,
+                wanted,
+                statuses=statuses,
+                after=-1 if last is None else int(last),
+                limit=limit + 1,
+            )
+        return _page(request, found, limit, seal, shapes.item, lambda one: str(one.item_index))
 
     async def attempts(
         self,
@@ -256,6 +291,7 @@ def _tagged(answer: Response, tag: str, known: str | None, found: Job) -> Respon
         answer = Response(status_code=304)
     answer.headers["ETag"] = tag
     answer.headers["Cache-Control"] = "private, no-cache"
+    answer.headers["Vary"] = "Accept-Language"
     if found.state not in _FINAL:
         answer.headers["Retry-After"] = "1"
     return answer

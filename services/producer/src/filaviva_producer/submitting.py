@@ -4,8 +4,10 @@ Before: a request. After: `202` for a job that is committed, or a problem and no
 May happen twice: yes, with the same Idempotency-Key it is the same job.
 """
 
+import asyncio
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from prometheus_client import Counter
@@ -17,13 +19,14 @@ from filaviva.http import ExactResponse
 from filaviva.http.auth import authenticated
 from filaviva.http.bodies import read_json
 from filaviva.http.queries import refuse_unknown
-from filaviva.operations.submission import Origin, admit
+from filaviva.operations.submission import Origin, Submission, admit
 from filaviva.operations.submit import Submitted, Submitter
 from filaviva.registry import Registry
 from filaviva.telemetry.metrics import Metrics
 from filaviva_producer.idempotency import idempotency_key
 from filaviva_producer.pressure import Pressure
 
+_MANY = 50
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
 
@@ -63,13 +66,18 @@ class Submitting:
 
     async def _keep(self, value: Any, origin: Origin) -> Submitted:
         try:
-            submission = admit(value, origin, self._registry, max_data_bytes=self._max_data_bytes)
+            submission = await self._admit(value, origin)
         except Rejected:
             earlier = await self._earlier(value, origin)
             if earlier is None:
                 raise
             return earlier
         return await self._submitter.submit(submission)
+
+    async def _admit(self, value: Any, origin: Origin) -> Submission:
+        check = partial(admit, value, origin, self._registry, max_data_bytes=self._max_data_bytes)
+        # Thousands of items take their time: everybody else's requests must not wait for them.
+        return await asyncio.to_thread(check) if _is_large(value) else check()
 
     async def _earlier(self, value: Any, origin: Origin) -> Submitted | None:
         # What was accepted once is the same job for ever, even if its contract has changed since.
@@ -99,6 +107,11 @@ class Count:
             child = self._metrics.jobs_submitted.labels(job_type, "http", result)
             self._children[job_type, result] = child
         child.inc()
+
+
+def _is_large(value: Any) -> bool:
+    items = value.get("items") if isinstance(value, dict) else None
+    return isinstance(items, list) and len(items) > _MANY
 
 
 def _traceparent(request: Request) -> str | None:
