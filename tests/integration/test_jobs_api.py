@@ -59,6 +59,8 @@ async def test_a_new_job_looks_like_this(producer: Producer) -> None:
         "subject": "ana",
         "submittedBy": producer.key.split("_")[1],
         "parkedReason": None,
+        "parentId": None,
+        "itemIndex": None,
         "links": {"self": address, **{part: f"{address}/{part}" for part in (*LISTS, "events")}},
     }
 
