@@ -229,9 +229,13 @@ WHERE id = $1 AND state = 'running' RETURNING id
 _FREE = """
 WITH freed AS (
     UPDATE filaviva.replay_letters SET state = 'stopped'
-    WHERE replay_id = $1 AND state = 'waiting' AND held_until IS NULL RETURNING dead_letter_id)
+    WHERE replay_id = $1 AND state = 'waiting' AND held_until IS NULL RETURNING dead_letter_id),
+locked AS MATERIALIZED (
+    SELECT letter.id FROM filaviva.dead_letters AS letter
+    WHERE letter.id IN (SELECT dead_letter_id FROM freed) AND letter.status = 'replaying'
+    ORDER BY letter.id FOR NO KEY UPDATE)
 UPDATE filaviva.dead_letters AS letter SET status = 'open', replay_id = NULL
-FROM freed WHERE letter.id = freed.dead_letter_id AND letter.status = 'replaying'
+FROM locked WHERE letter.id = locked.id
 """
 
 

@@ -63,9 +63,13 @@ told AS (
     SELECT job_id, 'state', $3::text::jsonb || jsonb_build_object(
         'status', 'queued', 'epoch', epoch, 'revision', revision)
     FROM done ORDER BY job_id),
+letters AS MATERIALIZED (
+    SELECT letter.id FROM filaviva.dead_letters AS letter
+    WHERE letter.job_id IN (SELECT job_id FROM done) AND letter.status = 'open'
+    ORDER BY letter.id FOR NO KEY UPDATE),
 closing AS (
     UPDATE filaviva.dead_letters AS letter SET status = 'replaying'
-    FROM done WHERE letter.job_id = done.job_id AND letter.status = 'open')
+    FROM letters WHERE letter.id = letters.id)
 SELECT * FROM done ORDER BY job_id
 """
 

@@ -88,10 +88,13 @@ marked AS (
         state = CASE WHEN told.epoch IS NULL THEN 'refused' ELSE 'sent' END,
         epoch = told.epoch, error = told.error,
         sent_at = CASE WHEN told.epoch IS NULL THEN NULL ELSE clock_timestamp() END
-    FROM told WHERE letter.replay_id = $1 AND letter.dead_letter_id = told.id)
-UPDATE filaviva.dead_letters AS letter
-SET status = 'open', replay_id = NULL
-FROM told WHERE letter.id = told.id AND told.epoch IS NULL AND letter.status = 'replaying'
+    FROM told WHERE letter.replay_id = $1 AND letter.dead_letter_id = told.id),
+locked AS MATERIALIZED (
+    SELECT letter.id FROM filaviva.dead_letters AS letter
+    WHERE letter.id IN (SELECT id FROM told WHERE epoch IS NULL) AND letter.status = 'replaying'
+    ORDER BY letter.id FOR NO KEY UPDATE)
+UPDATE filaviva.dead_letters AS letter SET status = 'open', replay_id = NULL
+FROM locked WHERE letter.id = locked.id
 """
 
 _MARK_FOREIGN = """
@@ -103,11 +106,15 @@ marked AS (
         cost_usd = 0, error = told.error, sent_at = clock_timestamp(), held_until = NULL,
         closed_at = clock_timestamp()
     FROM told WHERE letter.replay_id = $1 AND letter.dead_letter_id = told.id
-        AND letter.state = 'waiting')
+        AND letter.state = 'waiting'),
+locked AS MATERIALIZED (
+    SELECT letter.id FROM filaviva.dead_letters AS letter
+    WHERE letter.id = ANY($2::uuid[]) AND letter.status = 'replaying'
+    ORDER BY letter.id FOR NO KEY UPDATE)
 UPDATE filaviva.dead_letters AS letter SET
     status = CASE WHEN told.error IS NULL THEN 'resolved' ELSE 'open' END,
     closed_at = CASE WHEN told.error IS NULL THEN clock_timestamp() END
-FROM told WHERE letter.id = told.id AND letter.status = 'replaying'
+FROM told JOIN locked USING (id) WHERE letter.id = told.id
 RETURNING letter.group_id
 """
 
