@@ -6,6 +6,7 @@ May happen twice: the second time it is counted and not first any more.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -16,6 +17,30 @@ SELECT $1, message_id FROM unnest($2::text[]) AS arrived(message_id)
 ON CONFLICT (consumer, message_id) DO UPDATE SET duplicates = inbox.duplicates + 1
 RETURNING message_id, duplicates = 0 AS first
 """
+
+
+_ENTER_ONE = """
+INSERT INTO filaviva.inbox AS inbox (consumer, message_id, body_hash) VALUES ($1, $2, $3)
+ON CONFLICT (consumer, message_id) DO UPDATE SET duplicates = inbox.duplicates + 1
+RETURNING duplicates = 0 AS first, body_hash
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A message in the inbox: here for the first time or not, and what it was then."""
+
+    first: bool
+    body_hash: bytes
+
+
+async def enter_with_hash(
+    connection: AsyncConnection, consumer: str, message_id: str, body_hash: bytes
+) -> Known:
+    """Record one message for the consumer; the hash that is kept is the first one's."""
+    entered = await connection.exec_driver_sql(_ENTER_ONE, (consumer, message_id, body_hash))
+    row = entered.one()
+    return Known(row.first, bytes(row.body_hash))
 
 
 async def enter(

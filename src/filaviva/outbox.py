@@ -17,17 +17,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 RETURNING = """id, exchange, routing_key, message_id, event_id, type, data::text AS data, job_id,
     epoch, correlation_id, traceparent, priority,
     extract(epoch FROM not_before - clock_timestamp())::float8 AS pause_seconds,
-    mandatory, created_at, parked_at IS NOT NULL AS parked"""
+    mandatory, created_at, parked_at IS NOT NULL AS parked, attributes::text AS attributes"""
 
 _ADD = f"""
 INSERT INTO filaviva.outbox (exchange, routing_key, message_id, event_id, type, data, job_id, epoch,
-    correlation_id, traceparent, priority, not_before, mandatory)
+    correlation_id, traceparent, priority, not_before, mandatory, attributes)
 SELECT exchange, routing_key, message_id, event_id, type, data::jsonb, job_id, epoch,
-    correlation_id, traceparent, priority, not_before, mandatory
+    correlation_id, traceparent, priority, not_before, mandatory, attributes::jsonb
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::uuid[],
-    $8::bigint[], $9::text[], $10::text[], $11::smallint[], $12::timestamptz[], $13::boolean[])
-    WITH ORDINALITY AS new(exchange, routing_key, message_id, event_id, type, data, job_id, epoch,
-    correlation_id, traceparent, priority, not_before, mandatory, place)
+    $8::bigint[], $9::text[], $10::text[], $11::smallint[], $12::timestamptz[], $13::boolean[],
+    $14::text[]) WITH ORDINALITY AS new(exchange, routing_key, message_id, event_id, type, data,
+    job_id, epoch, correlation_id, traceparent, priority, not_before, mandatory, attributes, place)
 ORDER BY place
 RETURNING {RETURNING}
 """
@@ -35,7 +35,10 @@ RETURNING {RETURNING}
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message to leave with the transaction; `data` is JSON text."""
+    """A message to leave with the transaction; `data` is JSON text.
+
+    So are `attributes`: those of the CloudEvents envelope that are not ours to choose.
+    """
 
     exchange: str
     routing_key: str
@@ -50,6 +53,7 @@ class NewMessage:
     not_before: datetime | None = None
     event_id: str | None = None
     mandatory: bool = True
+    attributes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class OutboxRow:
     mandatory: bool
     created_at: datetime
     parked: bool
+    attributes: str | None = None
 
 
 def row(record: Any) -> OutboxRow:
@@ -94,6 +99,7 @@ def row(record: Any) -> OutboxRow:
         found["mandatory"],
         found["created_at"],
         found["parked"],
+        found["attributes"],
     )
 
 
@@ -122,6 +128,7 @@ async def add(connection: AsyncConnection, messages: Sequence[NewMessage]) -> li
             "priority",
             "not_before",
             "mandatory",
+            "attributes",
         )
     ]
     added = await connection.exec_driver_sql(_ADD, tuple(columns))

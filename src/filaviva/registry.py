@@ -68,6 +68,13 @@ class Registry:
         newest_first = [versions[number] for number in sorted(versions, reverse=True)]
         return next((each for each in newest_first if not each.deprecated), None)
 
+    def handles(self, event: str, version: int) -> bool:
+        """Tell whether there is a handler of this version of an event."""
+        return any(
+            each.event == event and each.version == version and not each.deprecated
+            for each in self._rows.values()
+        )
+
     def versions(self, type: str) -> tuple[int, ...]:  # noqa: A002
         """Give the versions of a type, deprecated ones too."""
         return tuple(sorted(self._contracts.get(type, {})))

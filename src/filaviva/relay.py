@@ -6,6 +6,7 @@ an unknown confirm; the message keeps its id, and every consumer knows what it h
 """
 
 import asyncio
+import json
 import random
 import time
 from collections import Counter, deque
@@ -292,7 +293,7 @@ class Relay:
 
 def encode(row: OutboxRow) -> bytes:
     """Write the row as the event that goes over the wire."""
-    return Envelope(
+    envelope = Envelope(
         id=row.event_id or row.message_id,
         source=SOURCE,
         type=row.type,
@@ -302,7 +303,10 @@ def encode(row: OutboxRow) -> bytes:
         traceparent=row.traceparent,
         correlationid=row.correlation_id,
         data=row.data,
-    ).encode()
+    )
+    if row.attributes is not None:
+        envelope = envelope.with_attributes(json.loads(row.attributes))
+    return envelope.encode()
 
 
 @lru_cache(maxsize=1024)

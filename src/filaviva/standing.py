@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.database.fetch import fetch
 from filaviva.refreshing import Refreshing
+from filaviva_contracts.names import event_of
 
 CHANNEL: Final = "filaviva_keys"
 
@@ -40,7 +41,7 @@ class Standing(Refreshing):
         if why is not None:
             return f"the API key that submitted it {why}"
         types = self._types.get(key_id)
-        if types is None or job_type in types:
+        if types is None or not types.isdisjoint((job_type, event_of(job_type))):
             return None
         return f"the API key that submitted it may not use {job_type} any more"
 

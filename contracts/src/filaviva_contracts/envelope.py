@@ -5,7 +5,7 @@ import binascii
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +24,7 @@ _KNOWN = (
     "traceparent",
     "correlationid",
 )
-_PREFIXES = ("ce-", "cloudevents_", "cloudevents:")
+_PREFIXES = ("ce-", "ce_", "cloudevents_", "cloudevents:")
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _cutter = json.JSONDecoder(parse_float=str, parse_int=str)
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -72,6 +72,14 @@ class Envelope:
     def contract(self) -> tuple[str, int] | None:
         """Name the contract's type and version; None if the type names no version."""
         return parse_wire_type(self.type)
+
+    def with_attributes(self, attributes: Mapping[str, Any]) -> "Envelope":
+        """Give the same event with these attributes; unknown names are extensions."""
+        known = {name: value for name, value in attributes.items() if name in _KNOWN}
+        more = {name: value for name, value in attributes.items() if name not in _KNOWN}
+        if "time" in more:
+            known["time"] = _time(more.pop("time"))
+        return replace(self, **known, extensions={**self.extensions, **more})
 
     def encode(self) -> bytes:
         """Write the event as structured JSON; the data goes in untouched."""
@@ -154,9 +162,13 @@ def _made(cls: type[Envelope], event: dict[str, Any], data: str) -> Envelope:
 
 
 def _text(name: str, value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    raise Undecodable(f"{name}: found {_kind(value)}, expected a string")
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise Undecodable(f"{name}: found {_kind(value)}, expected a string")
+    if flaw := exact.unstorable(value):  # in a header of binary mode
+        raise Undecodable(f"{name}: {flaw}")
+    return value
 
 
 def _time(value: Any) -> datetime | None:

@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from filaviva.database.tables import api_keys
 from filaviva.errors import Flaw, NotFound, Rejected
 from filaviva.operations import audit
+from filaviva_contracts.names import event_of
 
 SCOPES: Final = ("jobs:write", "jobs:read", "jobs:cancel", "dlq:read", "dlq:replay", "admin")
 
@@ -76,8 +77,9 @@ class Principal:
         return scope in self.scopes or "admin" in self.scopes
 
     def may_use(self, job_type: str) -> bool:
-        """Tell whether the key may act on jobs of this type."""
-        return self.types is None or job_type in self.types
+        """Tell whether the key may act on jobs of this type; with an event's, of its handlers."""
+        wanted = (job_type, event_of(job_type))
+        return self.types is None or not self.types.isdisjoint(wanted)
 
 
 async def create(  # noqa: PLR0913 - what a key is made of

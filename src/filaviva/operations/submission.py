@@ -55,7 +55,7 @@ class Submission:
     deadline: datetime | None
     labels: str
     subject: str | None
-    submitted_by: str
+    submitted_by: str | None
     correlation_id: str
     traceparent: str | None
     batch: Batch | None = None  # then `payload` is empty: each item has its own
@@ -105,7 +105,7 @@ def _contract(job_type: str, version: int | None, registry: Registry) -> Registe
     if found is not None and found.queue is not None:
         return found
     if found is not None:
-        detail = f"{job_type} v{found.version} is an event without a handler, expected a job type"
+        detail = f"{job_type} v{found.version} is an event: publish it with POST /v1/events"
         raise Rejected("unknown_contract", detail, status=422, flaws=[Flaw("/type", detail)])
     versions = registry.versions(job_type)
     if versions:

@@ -325,9 +325,18 @@ async def _store(connection: AsyncConnection, entries: Sequence[_Entry]) -> _Sto
         job_id, submission = entries[0].job_id, entries[0].submission
         stored = await batch_birth.store(connection, job_id, submission, batch)
         return _Stored(()) if stored is None else _Stored({job_id}, stored)
-    jobs = [entry.submission for entry in entries]
+    new = [(entry.job_id, entry.submission) for entry in entries]
+    rows = await store_all(connection, new)
+    return _Stored({row.job_id for row in rows}, rows)
+
+
+async def store_all(
+    connection: AsyncConnection, new: Sequence[tuple[UUID, Submission]]
+) -> list[OutboxRow]:
+    """Store these jobs, each with its first event and wake-up; those that were there stay."""
+    jobs = [submission for _, submission in new]
     columns: tuple[list[Any], ...] = (
-        [entry.job_id for entry in entries],
+        [job_id for job_id, _ in new],
         [job.tenant for job in jobs],
         [job.idempotency_key for job in jobs],
         [job.fingerprint for job in jobs],
@@ -346,8 +355,7 @@ async def _store(connection: AsyncConnection, entries: Sequence[_Entry]) -> _Sto
         [job.traceparent for job in jobs],
     )
     arguments = (*columns, Topology().jobs, wakeups.TYPE)
-    rows = [OutboxRow(*record) for record in await fetch(connection, _SUBMIT, arguments)]
-    return _Stored({row.job_id for row in rows}, rows)
+    return [OutboxRow(*record) for record in await fetch(connection, _SUBMIT, arguments)]
 
 
 async def _kept(connection: AsyncConnection, keys: Sequence[Key]) -> dict[Key, _Kept]:

@@ -10,14 +10,16 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
+from filaviva import events
 from filaviva.broker.topology import Topology
 from filaviva.canonical import storable
+from filaviva.events import Event
 from filaviva.operations.dead_letters import Origin
 from filaviva_contracts.envelope import Envelope, Undecodable
 from filaviva_contracts.names import wire_type
 from filaviva_contracts.wire import JobDead, WakeUp
 
-LARGEST_ENVELOPE = 64 * 1024
+LARGEST_ENVELOPE = events.LARGEST
 _LARGEST_HEADERS = 16 * 1024
 _DEEPEST = 4
 
@@ -66,6 +68,7 @@ class Foreign:
     type: str
     version: int | None
     data: str
+    event: Event | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,8 @@ def _content(message: Message) -> Content:
         return Unreadable("undecodable", broken.reason)
     try:
         return _ours(envelope) or _foreign(envelope)
+    except Undecodable as broken:
+        return Unreadable("undecodable", broken.reason)
     except ValidationError as invalid:
         flaws = invalid.errors(include_url=False, include_input=False)
         why = f"{envelope.type}: {flaws[0]['msg']} at {'.'.join(map(str, flaws[0]['loc']))}"
@@ -150,8 +155,10 @@ def _ours(envelope: Envelope) -> Content | None:
 
 
 def _foreign(envelope: Envelope) -> Foreign:
-    type_, version = envelope.contract or (envelope.type, None)
-    return Foreign(storable(type_, 200), version, envelope.data)
+    if envelope.contract is None:
+        return Foreign(storable(envelope.type, 200), None, envelope.data)
+    type_, version = envelope.contract
+    return Foreign(storable(type_, 200), version, envelope.data, events.read(envelope))
 
 
 def _death(headers: Mapping[str, Any]) -> Death:

@@ -16,12 +16,13 @@ from uuid_utils.compat import uuid7
 
 from filaviva import failpoints, wakeups
 from filaviva.canonical import storable
-from filaviva.operations import dead_letters, failure_groups
+from filaviva.events import Event
+from filaviva.operations import dead_letters, events, failure_groups
 from filaviva.operations.dead_letters import NewLetter
 from filaviva.operations.failure_groups import Cause
 from filaviva.outbox import OutboxRow
 from filaviva_dlq_handler import gate, job_rows
-from filaviva_dlq_handler.arrival import Arrival, DeadJob, DeadWakeUp
+from filaviva_dlq_handler.arrival import Arrival, DeadJob, DeadWakeUp, Foreign
 from filaviva_dlq_handler.judge import Close, File, Job, Knowledge, Park, Reissue, Verdict, judge
 
 CHANNEL = "slack"
@@ -71,7 +72,13 @@ async def _judged(
 ) -> list[Judged]:
     arrivals = [*entered.first, *entered.reused]
     jobs = await job_rows.locked(connection, filter(None, map(_job_id, arrivals)))
-    judged = [_judge(arrival, jobs, known) for arrival in entered.first]
+    reused = await events.reused(connection, filter(None, map(_event, entered.first)))
+    judged = [
+        Judged(arrival, _event_reused(event))
+        if (event := _event(arrival)) is not None and event in reused
+        else _judge(arrival, jobs, known)
+        for arrival in entered.first
+    ]
     judged += [Judged(arrival, _REUSED) for arrival in entered.reused]
     return await _once_per_job(connection, judged)
 
@@ -89,6 +96,19 @@ _REUSED = File(
         "message": "its message id was used for another message before",
     },
 )
+
+
+def _event(arrival: Arrival) -> Event | None:
+    """Give the event that a worker has rejected, if it is one."""
+    if arrival.death.reason == "rejected" and isinstance(arrival.content, Foreign):
+        return arrival.content.event
+    return None
+
+
+def _event_reused(event: Event) -> File:
+    why = "another event was published under its source and id before"
+    error = {"class": "invalid_input", "code": "IdReused", "message": why}
+    return File("id_reused", error, type=event.type, version=event.version)
 
 
 async def _once_per_job(connection: AsyncConnection, judged: Sequence[Judged]) -> list[Judged]:

@@ -26,6 +26,7 @@ from filaviva_producer.canceling import Canceling
 from filaviva_producer.meter import Meter
 from filaviva_producer.places import Places
 from filaviva_producer.pressure import Pressure
+from filaviva_producer.publishing import Publishing
 from filaviva_producer.readiness import Readiness
 from filaviva_producer.reading import Reading
 from filaviva_producer.scheduling import Scheduling
@@ -60,6 +61,7 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
         Scheduling(engine, registry, submitter, http.max_data_bytes),
         _streaming(engine, streams, settings, metrics),
         Canceling(engine, metrics),
+        Publishing(engine, relay.hand_over, registry, pressure, metrics),
         version=version("filaviva-producer"),
         authenticator=KeyRing(engine),
         ready=ready,

@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from filaviva.operations.events import Taken
 from filaviva.outcome import Canceled, Dead, Done, Outcome, Retry
 from filaviva.telemetry.metrics import Metrics
 from filaviva_worker.claim import Claimed
@@ -49,6 +50,13 @@ class Facts:
     def not_run(self, fact: NotRun) -> None:
         """A delivery had no effect."""
         self._child(self._metrics.duplicates.labels, "worker", fact.cause).inc()
+
+    def events_taken(self, taken: Taken) -> None:
+        """Events became jobs, or were copies."""
+        for job_type in taken.created.values():
+            self._child(self._metrics.jobs_submitted.labels, job_type, "event", "accepted").inc()
+        if taken.duplicates:
+            self._child(self._metrics.duplicates.labels, "event", "duplicate").inc(taken.duplicates)
 
     def reissued(self, count: int) -> None:
         """Wake-ups were sent again: they came too early or found no slot."""

@@ -30,6 +30,7 @@ from filaviva_worker.claim import (
     claim,
     claimed_before,
 )
+from filaviva_worker.event_intake import EventIntake
 from filaviva_worker.facts import Facts, NotRun, Settled
 from filaviva_worker.live import Ending, LiveJobs
 from filaviva_worker.reissue import issue_again
@@ -81,6 +82,7 @@ class Lane:
         attempts: Attempts,
         live: LiveJobs,
         strangers: Strangers,
+        events: EventIntake,
         facts: Facts,
         following: Following,
         limits: Limits,
@@ -93,6 +95,7 @@ class Lane:
         self._attempts = attempts
         self._live = live
         self._strangers = strangers
+        self._events = events
         self._facts = facts
         self._following = following
         self._limits = limits
@@ -129,8 +132,7 @@ class Lane:
         if self._closed:
             self._consumer.hand_back(delivery)
         elif wake is None:
-            self._facts.not_run(NotRun("unreadable"))
-            self._consumer.reject(delivery)
+            self._events.take(delivery, self._consumer)
         elif self._attempts.handler(wake.type, wake.version) is None:
             self._strangers.take(wake, delivery, self._consumer)
         else:

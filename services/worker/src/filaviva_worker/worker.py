@@ -25,6 +25,7 @@ from filaviva.standing import Standing
 from filaviva.telemetry.metrics import Metrics
 from filaviva_worker import process
 from filaviva_worker.attempt import Attempts
+from filaviva_worker.event_intake import EventIntake
 from filaviva_worker.facts import Facts, Settled
 from filaviva_worker.heartbeat import Heartbeat, Presence
 from filaviva_worker.lane import LAST_SECONDS, Lane, Limits, all_watermarks
@@ -69,6 +70,7 @@ class Worker:
         self.lanes: list[Lane] = []
         self.consumers: list[Consumer] = []
         self._settlings: list[Settling] = []
+        self._intakes: list[EventIntake] = []
         self.heartbeat = self._heartbeat(app, wanted_queues(app, settings))
         self._standing = Standing(engine)
         self._attempts = Attempts(app, settings.app or "", self._tools(), self._standing)
@@ -96,6 +98,8 @@ class Worker:
             lanes = [group.create_task(lane.run(stop)) for lane in self.lanes]
             await stop.wait()
             self._strangers.stop()
+            for intake in self._intakes:
+                intake.stop()
             await asyncio.wait(lanes)
             recorded.set()
             if await end_within(LAST_SECONDS, settling):
@@ -135,6 +139,13 @@ class Worker:
 
     def _open_lane(self, queue: str) -> None:
         group = self._settings.worker
+        events = EventIntake(
+            queue,
+            engine=self._engine,
+            relay=self._relay,
+            topology=self._topology,
+            facts=self._facts,
+        )
         lane = Lane(
             queue,
             worker=self.id,
@@ -143,6 +154,7 @@ class Worker:
             attempts=self._attempts,
             live=self._live,
             strangers=self._strangers,
+            events=events,
             facts=self._facts,
             following=self.following,
             limits=Limits(
@@ -171,6 +183,7 @@ class Worker:
         settling = Settling(self._engine, self._relay, self._topology, settled)
         lane.attach(consumer, settling)
         self.lanes.append(lane)
+        self._intakes.append(events)
         self.consumers.append(consumer)
         self._settlings.append(settling)
 

@@ -1,0 +1,103 @@
+"""Events of other services: what tells one from another, and what a handler's inbox knows it by.
+
+An event is named by its source and id. It means what its type and data say: a copy may be written
+differently, travel another way and come later, and is the same event all the same.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from filaviva import canonical
+from filaviva.errors import Rejected
+from filaviva_contracts import Envelope, Undecodable, wire_type
+
+LARGEST: Final = 64 * 1024
+DEFAULT_TENANT: Final = "default"
+# The extension attribute of an event that is not the default tenant's.
+TENANT: Final = "tenant"
+
+_TENANT = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}", re.ASCII)
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+_LONGEST_KEY = 500  # far below what an index takes
+_LONGEST_SHORT = 200  # an AMQP short string has 255 bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event; `data` is JSON text, `body_hash` tells whether two of one name mean the same."""
+
+    type: str
+    version: int
+    source: str
+    id: str
+    tenant: str
+    data: str
+    body_hash: bytes
+    correlation_id: str
+    traceparent: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Give the name under which an inbox knows it."""
+        return _within(f"{self.source}|{self.id}", _LONGEST_KEY)
+
+    def consumer(self, queue: str, handler: str) -> str:
+        """Name the inbox of one handler; tenants never meet in one."""
+        return self._of_tenant(f"event:{queue}:{handler}")
+
+    @property
+    def publication(self) -> str:
+        """Name the inbox of what was published over HTTP."""
+        return self._of_tenant("event:http")
+
+    def _of_tenant(self, consumer: str) -> str:
+        return consumer if self.tenant == DEFAULT_TENANT else f"{consumer}:{self.tenant}"
+
+
+def read(envelope: Envelope) -> Event:
+    """Read an event as it came over the wire; Undecodable says what is wrong with it."""
+    if envelope.contract is None:
+        raise Undecodable(f"type: found {envelope.type[:100]!r}, expected one that ends in .vN")
+    kind, version = envelope.contract
+    return Event(
+        type=kind,
+        version=version,
+        source=envelope.source,
+        id=envelope.id,
+        tenant=_tenant(envelope.extensions.get(TENANT, DEFAULT_TENANT)),
+        data=envelope.data,
+        body_hash=_meaning(wire_type(kind, version), envelope.data),
+        correlation_id=_within(envelope.correlationid or envelope.id, _LONGEST_SHORT),
+        traceparent=_traceparent(envelope.traceparent),
+    )
+
+
+def message_id(event: Event) -> str:
+    """Give the AMQP message id of a copy of an event."""
+    return _within(event.id, _LONGEST_SHORT)
+
+
+def _tenant(found: object) -> str:
+    if isinstance(found, str) and _TENANT.fullmatch(found):
+        return found
+    raise Undecodable(
+        f"{TENANT}: found {str(found)[:40]!r}, expected 1 to 100 letters, digits, '.', '_' or '-'"
+    )
+
+
+def _meaning(kind: str, data: str) -> bytes:
+    try:
+        return canonical.fingerprint({"type": kind, "data": canonical.parse(data)})
+    except Rejected as broken:
+        raise Undecodable(broken.detail) from None
+
+
+def _within(text: str, most: int) -> str:
+    packed = text.encode()
+    return text if len(packed) <= most else hashlib.sha256(packed).hexdigest()
+
+
+def _traceparent(found: str | None) -> str | None:
+    return found if found is not None and _TRACEPARENT.fullmatch(found) else None

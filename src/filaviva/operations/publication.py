@@ -1,0 +1,93 @@
+"""Publish an event over HTTP: its jobs, and a copy for whoever else listens, in one commit.
+
+Before: an event that fits its contract. After: in the caller's transaction one job for each handler
+is stored, and the copy is in the outbox; to our own handlers the copy is a duplicate.
+May happen twice: the same event again gives the same jobs; its name with another meaning is
+Rejected, and nothing is stored.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from filaviva import events, inbox, outbox
+from filaviva.broker.topology import Topology
+from filaviva.database.fetch import fetch
+from filaviva.errors import Rejected
+from filaviva.events import Event
+from filaviva.operations.events import take
+from filaviva.outbox import NewMessage, OutboxRow
+from filaviva_contracts.names import wire_type
+
+_JOBS: Final = """
+SELECT id, type, state FROM filaviva.jobs
+WHERE tenant = $1 AND idempotency_key = ANY($2::text[]) ORDER BY type
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EventJob:
+    """The job that an event is for one of its handlers."""
+
+    id: UUID
+    type: str
+    status: str
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What became of it, and the messages to hand over after the commit."""
+
+    jobs: Sequence[EventJob]
+    duplicate: bool
+    rows: Sequence[OutboxRow] = field(default_factory=list)
+
+
+async def publish(
+    connection: AsyncConnection, event: Event, attributes: Mapping[str, Any], *, author: str
+) -> Published:
+    """Store it; `attributes` are those of its envelope, for the copy."""
+    first = await _first(connection, event)
+    taken = await take(connection, [event], queue=None, submitted_by=author)
+    if taken.reused:
+        raise _reused(event)
+    rows = [*taken.rows]
+    if first:
+        rows += await outbox.add(connection, [_copy(event, attributes)])
+    found = await fetch(connection, _JOBS, (event.tenant, list(taken.keys)))
+    jobs = [EventJob(row[0], row[1], row[2], row[0] not in taken.created) for row in found]
+    duplicate = all(job.duplicate for job in jobs) if jobs else not first
+    return Published(jobs, duplicate, rows)
+
+
+async def _first(connection: AsyncConnection, event: Event) -> bool:
+    known = await inbox.enter_with_hash(connection, event.publication, event.key, event.body_hash)
+    if known.body_hash != event.body_hash:
+        raise _reused(event)
+    return known.first
+
+
+def _reused(event: Event) -> Rejected:
+    named = f"{event.id[:100]!r} of {event.source[:100]}"
+    detail = f"the event {named} was published with other content before: use a new id"
+    return Rejected("idempotency_key_reused", detail, status=422)
+
+
+def _copy(event: Event, attributes: Mapping[str, Any]) -> NewMessage:
+    kind = wire_type(event.type, event.version)
+    return NewMessage(
+        exchange=Topology().events,
+        routing_key=kind,
+        message_id=events.message_id(event),
+        event_id=event.id,
+        type=kind,
+        data=event.data,
+        correlation_id=event.correlation_id,
+        traceparent=event.traceparent,
+        attributes=json.dumps(dict(attributes)),
+    )
