@@ -170,6 +170,38 @@ async def test_one_sigterm_ends_a_worker_whose_database_is_away_or_silent_and_no
     assert set((await journey.effects(*jobs)).values()) == {1}
 
 
+async def test_a_database_away_for_longer_than_the_leases_runs_no_job_twice(
+    journey: Journey,
+) -> None:
+    async with Proxy(journey.database) as way:
+        for name in ("producer", "worker", "worker", "retry-scheduler", "dlq-handler"):
+            journey.start(name, FILAVIVA_POSTGRES__URL=way.url)
+        await asyncio.gather(*(service.ready() for service in journey.all()))
+        # Some end while the database is away, some after it is back; none may be begun again.
+        short = [await journey.submit(seconds=2) for _ in range(6)]
+        long = [await journey.submit(seconds=9) for _ in range(6)]
+        await asyncio.gather(*(started(journey, job) for job in (*short, *long)))
+
+        way.close()
+        leases = (
+            "SELECT count(*) FROM filaviva.jobs WHERE lease_expires_at > now() - interval '2 s'"
+        )
+        await until(lambda: _none(journey, leases), seconds=30)  # twice the length of a lease
+        await way.open()
+
+        states = await journey.final(*short, *long)
+
+    assert set(states.values()) == {"succeeded"}
+    for job in (*short, *long):
+        assert await outcomes(journey, job) == ["succeeded"]
+        assert await journey.executions(job) == 1
+    assert set((await journey.effects(*short, *long)).values()) == {1}
+
+
+async def _none(journey: Journey, count: str) -> bool:
+    return await journey.value(count) == 0
+
+
 async def test_a_second_sigterm_ends_the_worker_at_once(journey: Journey) -> None:
     await journey.start_all()
     job = await journey.submit(seconds=60)
