@@ -22,6 +22,7 @@ from filaviva.errors import ConfigurationError
 PREFIX: Final = "FILAVIVA_"
 _BETWEEN: Final = "__"
 _FILE: Final = "_FILE"
+_SECRET: Final = 32
 
 QueueName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -126,6 +127,32 @@ class ProducerGroup(Group):
     )
 
 
+class LinksSettings(Group):
+    secret: SecretStr | None = Field(
+        default=None,
+        description="signs the links of status pages, 32 characters or more; without one there are "
+        "no links",
+    )
+    base_url: str = Field(
+        default="", description="how end users reach the producer; empty: links are relative"
+    )
+    days: int = Field(default=30, ge=1, le=3650, description="how long a link is valid")
+
+    @field_validator("secret")
+    @classmethod
+    def _long(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None and len(secret.get_secret_value()) < _SECRET:
+            raise ValueError(f"{_SECRET} characters or more, chosen at random")
+        return secret
+
+    @field_validator("base_url")
+    @classmethod
+    def _absolute(cls, url: str) -> str:
+        if url and urlsplit(url).scheme not in ("http", "https"):
+            raise ValueError("a URL that begins with https:// or http://")
+        return url
+
+
 class SlackSettings(Group):
     webhook_url: SecretStr | None = Field(
         default=None, description="an incoming webhook; without one alerts stay in the database"
@@ -155,6 +182,7 @@ class Settings(FromEnvironment):
     producer: ProducerGroup = ProducerGroup()
     worker: WorkerGroup = WorkerGroup()
     slack: SlackSettings = SlackSettings()
+    links: LinksSettings = LinksSettings()
 
 
 S = TypeVar("S", bound=FromEnvironment)

@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import json
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -15,38 +13,8 @@ from filaviva.operations import keys
 from filaviva_producer.streams import Streams
 from fixtures.producer import Producer
 from fixtures.sse import listening
+from fixtures.timelines import finishes, happens, submitted
 from fixtures.waiting import until
-
-
-async def submitted(producer: Producer, key: str = "a") -> tuple[str, UUID]:
-    """Submit a job; give its address and id."""
-    answer = await producer.submit(key)
-    assert answer.status_code == 202, answer.text
-    return str(answer.json()["statusUrl"]), UUID(answer.json()["jobId"])
-
-
-async def happens(producer: Producer, job_id: UUID, kind: str, **data: Any) -> int:
-    """Write an entry as the services do: under the row's lock, with the state it tells of."""
-    rows = await producer.execute(
-        """
-        WITH mine AS (
-            UPDATE filaviva.jobs SET state = coalesce(:state, state), updated_at = now()
-            WHERE id = :id RETURNING id)
-        INSERT INTO filaviva.job_events (job_id, kind, data)
-        SELECT id, :kind, cast(:data AS jsonb) FROM mine RETURNING id
-        """,
-        id=job_id,
-        state=data.get("status") if kind == "state" else None,
-        kind=kind,
-        data=json.dumps(data),
-    )
-    return int(rows[0].id)
-
-
-async def finishes(producer: Producer, job_id: UUID) -> int:
-    """Bring a queued job to its end."""
-    await happens(producer, job_id, "state", status="running", attempt=1)
-    return await happens(producer, job_id, "state", status="succeeded")
 
 
 def open_streams(producer: Producer) -> float | None:

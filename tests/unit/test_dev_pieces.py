@@ -105,6 +105,18 @@ def test_a_key_is_kept_for_its_database_and_made_anew_for_another(tmp_path: Path
     assert key("postgresql://a:other@127.0.0.1:1/filaviva") == "second"
 
 
+def test_the_secret_of_links_is_made_once_and_gives_way_to_a_named_one(tmp_path: Path) -> None:
+    (name, path), *_ = keyring.links(tmp_path, {}).items()
+    made = Path(path).read_text()
+
+    assert name == "FILAVIVA_LINKS__SECRET_FILE"
+    assert len(made.strip()) >= 32
+    assert Path(path).stat().st_mode & 0o077 == 0
+    assert keyring.links(tmp_path, {}) == {name: path}
+    assert Path(path).read_text() == made
+    assert keyring.links(tmp_path, {"FILAVIVA_LINKS__SECRET": "another"}) == {}
+
+
 def test_what_does_not_run_is_absent_from_dev_json(tmp_path: Path) -> None:
     Facts(
         broker="amqp://", broker_management=None, postgres="postgresql://", api_key="k", pids={}

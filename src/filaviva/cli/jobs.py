@@ -5,16 +5,13 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import typer
-from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.cli import acting, canceling, submitting, watching
+from filaviva.cli import acting, canceling, links, submitting, watching
 from filaviva.cli.choices import JOB_STATES, one_of
 from filaviva.cli.exits import FAILED
 from filaviva.cli.ids import identifier, optional
 from filaviva.cli.output import DryRun, Json, Yes, show_facts, show_json, show_list
-from filaviva.database import tables
-from filaviva.errors import NotFound
 from filaviva.operations import jobs, shapes
 from filaviva.operations.submit import Submitted
 
@@ -24,6 +21,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+app.command()(links.link)
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 Tenant = Annotated[str, typer.Option(help="Whose jobs.")]
@@ -167,9 +166,7 @@ def cancel(
 
 async def find(connection: AsyncConnection, job_id: UUID) -> jobs.Job:
     """Find a job of any tenant: who has the database sees everybody's."""
-    tenant = await connection.scalar(select(tables.jobs.c.tenant).where(tables.jobs.c.id == job_id))
-    if tenant is None:
-        raise NotFound(f"there is no job {job_id}")
+    tenant = await jobs.tenant_of(connection, job_id)
     return await jobs.get(connection, job_id, jobs.Reach(tenant))
 
 

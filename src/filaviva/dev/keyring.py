@@ -1,15 +1,16 @@
-"""The API key of a state, made once and kept while its database is the same."""
+"""The secrets of a state, made once: its API key, and what signs the links of status pages."""
 
 import json
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from filaviva.dev.atomic import write_json
+from filaviva.dev.atomic import write_json, write_text
 
 
 def key(state: Path, postgres_url: str, create: Callable[[str], str]) -> str:
-    """Find the key of this state's database, or make one."""
+    """Find the key of this state's database, or make one: it is kept while that is the same."""
     path = state / "api-key.json"
     # The embedded server's port changes from run to run; its password does not.
     database = f"{urlsplit(postgres_url).password}{urlsplit(postgres_url).path}"
@@ -20,3 +21,14 @@ def key(state: Path, postgres_url: str, create: Callable[[str], str]) -> str:
     token = create(postgres_url)
     write_json(path, {"database": database, "token": token})
     return token
+
+
+def links(state: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Say where the secret of links is; one that the environment names goes first."""
+    name = "FILAVIVA_LINKS__SECRET"
+    if environment.get(name) or environment.get(f"{name}_FILE"):
+        return {}
+    path = state / "links-secret"
+    if not path.exists():
+        write_text(path, secrets.token_urlsafe(32) + "\n")
+    return {f"{name}_FILE": str(path.resolve())}

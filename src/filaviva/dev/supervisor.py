@@ -127,7 +127,8 @@ class Supervisor:
 
     def _environment(self) -> dict[str, str]:
         app = {} if self.options.app is None else {"FILAVIVA_APP": self.options.app}
-        return {**os.environ, "PYTHONUNBUFFERED": "1", **self.servers.environment, **app}
+        links = keyring.links(self.options.state, os.environ)
+        return {**os.environ, "PYTHONUNBUFFERED": "1", **self.servers.environment, **links, **app}
 
     def _keep_up(self) -> None:
         while not self._stopping.is_set():

@@ -84,6 +84,19 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Item:
+    """A batch's item as it is now; result and error are JSON text."""
+
+    id: UUID
+    item_index: int
+    state: str
+    attempt: int
+    cost_usd: Decimal
+    result: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One execution; `outcome` None: it has not ended."""
 
@@ -161,6 +174,15 @@ async def get_with(
     if row is None:
         raise NotFound(f"there is no job {job_id}")
     return Job(*row[: len(columns)]), tuple(row[len(columns) :])
+
+
+async def tenant_of(connection: AsyncConnection, job_id: UUID) -> str:
+    """Tell whose job it is, to whoever may see everybody's; NotFound if there is none."""
+    jobs = tables.jobs
+    found: str | None = await connection.scalar(select(jobs.c.tenant).where(jobs.c.id == job_id))
+    if found is None:
+        raise NotFound(f"there is no job {job_id}")
+    return found
 
 
 async def newest(

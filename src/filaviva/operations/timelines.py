@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import exists, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.database import tables
@@ -39,6 +39,7 @@ class Standing:
 
     job: Job
     last: int
+    is_batch: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,9 @@ async def standing(connection: AsyncConnection, job_id: UUID, reach: Reach) -> S
         .where(table.c.job_id == job_id, table.c.kind.in_(TOLD))
         .scalar_subquery()
     )
-    found, (at,) = await jobs.get_with(connection, job_id, reach, last)
-    return Standing(found, at)
+    is_batch = exists().where(tables.batches.c.job_id == job_id)
+    found, (at, batch) = await jobs.get_with(connection, job_id, reach, last, is_batch)
+    return Standing(found, at, batch)
 
 
 async def news(

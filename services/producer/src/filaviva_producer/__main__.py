@@ -13,6 +13,7 @@ from filaviva.limits import TenantLimits
 from filaviva.listening import Listening, told
 from filaviva.notify import CHANNEL
 from filaviva.operations.keys import KeyRing
+from filaviva.operations.links import Links
 from filaviva.operations.quotas import Quotas
 from filaviva.operations.submit import Submitter
 from filaviva.registry import Registry
@@ -24,6 +25,7 @@ from filaviva.telemetry.metrics import Metrics
 from filaviva_producer.api import Api
 from filaviva_producer.canceling import Canceling
 from filaviva_producer.meter import Meter
+from filaviva_producer.page.routes import Page
 from filaviva_producer.places import Places
 from filaviva_producer.pressure import Pressure
 from filaviva_producer.publishing import Publishing
@@ -51,17 +53,26 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
     )
     relay, registry = Relay(engine, publisher, listener=Meter(metrics)), Registry(engine)
     watch, streams = Watch(engine), Streams(engine)
+    links, streaming = _links(settings), _streaming(engine, streams, settings, metrics)
     pressure = Pressure(engine, metrics, limit=settings.producer.max_pending)
     ready = Readiness(engine, publisher)
     limits = TenantLimits(engine)
     submitter = Submitter(engine, relay.hand_over, quotas=Quotas(limits))
     api = Api(
-        Submitting(submitter, registry, pressure, metrics, max_data_bytes=http.max_data_bytes),
-        Reading(engine, watch),
+        Submitting(
+            submitter,
+            registry,
+            pressure,
+            metrics,
+            max_data_bytes=http.max_data_bytes,
+            links=links,
+        ),
+        Reading(engine, watch, links),
         Scheduling(engine, registry, submitter, http.max_data_bytes),
-        _streaming(engine, streams, settings, metrics),
         Canceling(engine, metrics),
         Publishing(engine, relay.hand_over, registry, pressure, metrics),
+        streaming,
+        *([] if links is None else [Page(engine, links, streaming, {})]),
         version=version("filaviva-producer"),
         authenticator=KeyRing(engine),
         ready=ready,
@@ -84,6 +95,13 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
             after.set()
     await publisher.close()
     await engine.dispose()
+
+
+def _links(settings: Settings) -> Links | None:
+    secret, base_url = settings.links.secret, settings.links.base_url
+    if secret is None:
+        return None
+    return Links(secret.get_secret_value(), base_url=base_url, days=settings.links.days)
 
 
 def _streaming(

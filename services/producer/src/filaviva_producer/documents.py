@@ -302,6 +302,7 @@ _ACCEPTED: Final[dict[str, Any]] = {
         "statusUrl": {"type": "string"},
         "eventsUrl": {"type": "string"},
         "cancelUrl": {"type": "string"},
+        "statusPageUrl": {"type": "string", "description": "for the end user, if links are set"},
         "duplicate": {"type": "boolean", "description": "it had been kept before"},
     },
 }

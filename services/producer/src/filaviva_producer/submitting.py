@@ -19,6 +19,8 @@ from filaviva.http import ExactResponse
 from filaviva.http.auth import authenticated
 from filaviva.http.bodies import read_json
 from filaviva.http.queries import refuse_unknown
+from filaviva.operations.keys import Principal
+from filaviva.operations.links import Links, rights
 from filaviva.operations.submission import Origin, Submission, admit
 from filaviva.operations.submit import Submitted, Submitter
 from filaviva.registry import Registry
@@ -33,7 +35,7 @@ _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a
 class Submitting:
     """The route; a plain one, since the framework's own parsing would cost more than the job."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its means
         self,
         submitter: Submitter,
         registry: Registry,
@@ -41,11 +43,13 @@ class Submitting:
         metrics: Metrics,
         *,
         max_data_bytes: int,
+        links: Links | None = None,
     ) -> None:
         self._submitter = submitter
         self._registry = registry
         self._pressure = pressure
         self._count = Count(metrics)
+        self._links = links
         self._max_data_bytes = max_data_bytes
 
     async def post(self, request: Request) -> ExactResponse:
@@ -62,7 +66,12 @@ class Submitting:
             self._count(self._known_type(value), "rejected")
             raise
         self._count(self._known_type(value), "duplicate" if kept.duplicate else "accepted")
-        return _accepted(kept)
+        return _accepted(kept, self._page(kept, principal))
+
+    def _page(self, kept: Submitted, principal: Principal) -> Mapping[str, str]:
+        if self._links is None:
+            return {}
+        return {"statusPageUrl": self._links.of(kept.job_id, rights(principal))}
 
     async def _keep(self, value: Any, origin: Origin) -> Submitted:
         try:
@@ -119,7 +128,7 @@ def _traceparent(request: Request) -> str | None:
     return found if _TRACEPARENT.fullmatch(found) else None
 
 
-def _accepted(kept: Submitted) -> ExactResponse:
+def _accepted(kept: Submitted, page: Mapping[str, str]) -> ExactResponse:
     address = f"/v1/jobs/{kept.job_id}"
     body = {
         "jobId": str(kept.job_id),
@@ -127,6 +136,7 @@ def _accepted(kept: Submitted) -> ExactResponse:
         "statusUrl": address,
         "eventsUrl": f"{address}/events",
         "cancelUrl": f"{address}/cancel",
+        **page,
         "duplicate": kept.duplicate,
     }
     headers: Mapping[str, str] = {"Location": address, "Retry-After": "1"}

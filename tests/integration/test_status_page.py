@@ -1,0 +1,383 @@
+"""The page an end user sees: by a signed link alone, in words, and nothing of it can be abused."""
+
+import json
+import re
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from starlette.requests import Request
+
+from filaviva.operations.links import RIGHTS, Link, Links
+from filaviva.outcome import ErrorClass
+from filaviva_producer.page.view import failure
+from filaviva_producer.page.visit import Wanted, words_for
+from filaviva_producer.page.words import EN, LANGUAGES, PT, Words
+from fixtures.html import Document
+from fixtures.producer import Producer, Replica
+from fixtures.sse import listening
+from fixtures.timelines import happens, submitted
+from fixtures.waiting import until
+
+SECRET = "a secret of more than thirty-two characters"
+LINKS = Links(SECRET)
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}javascript:alert(3)"
+
+
+@pytest.fixture
+async def pages(producer: Producer) -> AsyncIterator[Replica]:
+    """A producer with status pages."""
+    running = await producer.replica(links=LINKS)
+    running.client.headers.pop("authorization")
+    yield running
+    await running.close()
+
+
+def link(job_id: UUID, *, seconds: float = 3600, **more: str) -> str:
+    """Make a link that may do everything."""
+    made = LINKS.make(job_id, RIGHTS, expires=int(time.time() + seconds))
+    return made + "".join(f"&{name}={value}" for name, value in more.items())
+
+
+async def look(pages: Replica, address: str, status: int = 200, **headers: str) -> Document:
+    """Look at a page."""
+    answer = await pages.client.get(address, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    return Document.of(answer.text)
+
+
+async def set_job(producer: Producer, job_id: UUID, *states: str, **columns: Any) -> None:
+    """Bring a job through states and set columns (JSON for what is not a string)."""
+    for state in states:
+        await producer.execute(
+            "UPDATE filaviva.jobs SET state = :s WHERE id = :i", s=state, i=job_id
+        )
+    for column, value in columns.items():
+        await producer.execute(
+            f"UPDATE filaviva.jobs SET {column} = cast(:v AS jsonb) WHERE id = :i",
+            v=json.dumps(value),
+            i=job_id,
+        )
+
+
+async def test_a_new_job_is_told_in_words(producer: Producer, pages: Replica) -> None:
+    _, job_id = await submitted(producer)
+
+    page = await look(pages, link(job_id))
+
+    assert page.text("h1") == "Waiting to start"
+    assert page.title == "Waiting to start · Test echo"
+    assert "You may close this page" in page.body
+    assert str(job_id) in page.body
+    assert page.attributes("html") == {"lang": "en"}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "accepted", "said"),
+    [
+        ({}, "pt-BR,pt;q=0.9,en;q=0.8", PT),
+        ({}, "de,en;q=0.5", EN),
+        ({}, "", EN),
+        ({"lang": "en"}, "pt", EN),
+        ({"lang": "pt"}, "en", PT),
+        ({"lang": "xx"}, "pt", PT),
+    ],
+)
+def test_the_language_is_the_one_that_was_chosen_or_the_browsers(
+    chosen: dict[str, str], accepted: str, said: Words
+) -> None:
+    headers = [(b"accept-language", accepted.encode())]
+
+    assert words_for(Request({"type": "http", "headers": headers}), Wanted.of(chosen)) is said
+
+
+async def test_it_speaks_the_language_of_its_reader(producer: Producer, pages: Replica) -> None:
+    _, job_id = await submitted(producer)
+
+    page = await look(pages, link(job_id), **{"Accept-Language": "pt-BR"})
+    chosen = await look(pages, link(job_id, lang="en"), **{"Accept-Language": "pt-BR"})
+
+    assert (page.text("h1"), page.attributes("html")) == ("Aguardando início", {"lang": "pt-BR"})
+    assert (chosen.text("h1"), chosen.attributes("html")) == ("Waiting to start", {"lang": "en"})
+    assert {"English", "Português"} <= set(page.body.split())
+
+
+async def test_a_running_job_shows_its_verified_progress(
+    producer: Producer, pages: Replica
+) -> None:
+    _, job_id = await submitted(producer)
+    progress = {"done": 7, "total": 10, "message": "reading page 8"}
+    await set_job(producer, job_id, "running", progress=progress)
+
+    page = await look(pages, link(job_id))
+    portuguese = await look(pages, link(job_id, lang="pt"))
+
+    assert page.text("h1") == "In progress"
+    assert "7 of 10 completed" in page.body
+    assert "reading page 8" in page.body
+    assert page.attributes("progress")["value"] == "7"
+    assert page.attributes("progress")["max"] == "10"
+    assert "7 de 10 concluídos" in portuguese.body
+
+
+async def test_a_result_is_shown_by_names_and_values(producer: Producer, pages: Replica) -> None:
+    _, job_id = await submitted(producer)
+    result = {"invoiceNumber": "42", "totalAmount": 12.5, "paid": True, "tags": ["a", "b"]}
+    await set_job(producer, job_id, "running", "succeeded", result=result)
+
+    page = await look(pages, link(job_id))
+
+    assert page.text("h1") == "Completed"
+    assert dict(zip(page.all("dt"), page.all("dd"), strict=True)) == {
+        "Invoice number": "42",
+        "Paid": "yes",
+        "Tags": "a, b",
+        "Total amount": "12.5",
+    }
+    assert "You may close" not in page.body
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "unsaid"),
+    [
+        (
+            {"class": "unexpected", "code": "KeyError", "message": "'secret-id'"},
+            "Something went wrong on our side.",
+            ("KeyError", "secret-id", "unexpected"),
+        ),
+        (
+            {"class": "upstream", "code": "ServerError", "message": "http://10.0.0.3/ said 500"},
+            "had a fault of its own",
+            ("ServerError", "10.0.0.3"),
+        ),
+        (
+            {"class": "refused", "code": "Refused", "message": "the document is not an invoice"},
+            "the document is not an invoice",
+            ("Refused",),
+        ),
+        (
+            {"class": "timeout", "code": "DeadlineExpired", "message": "its deadline passed"},
+            "could not start before its deadline",
+            ("DeadlineExpired",),
+        ),
+        ({"class": "of the future", "code": "X9"}, "Something went wrong", ("X9", "of the future")),
+    ],
+)
+def test_a_failure_is_told_in_human_terms(
+    error: dict[str, Any], said: str, unsaid: tuple[str, ...]
+) -> None:
+    told = str(failure(json.dumps(error), EN))
+
+    assert said in told
+    assert [word for word in unsaid if word in told] == []
+
+
+@pytest.mark.parametrize("kind", ErrorClass.__args__)
+def test_every_class_of_error_has_words_in_every_language(kind: str) -> None:
+    told = [failure(json.dumps({"class": kind}), words) for words in LANGUAGES.values()]
+
+    assert all(one.what and one.helps for one in told)
+    assert len({one.what for one in told}) == len(LANGUAGES)
+
+
+async def test_what_failed_is_on_the_page(producer: Producer, pages: Replica) -> None:
+    _, job_id = await submitted(producer)
+    error = {"class": "upstream", "code": "ServerError", "message": "http://10.0.0.3/ said 500"}
+    await set_job(producer, job_id, "running", "failed", error=error)
+
+    page = await look(pages, link(job_id))
+
+    assert page.text("h1") == "Not completed"
+    assert "had a fault of its own" in page.body
+    assert [word for word in ("ServerError", "10.0.0.3", "upstream") if word in page.source] == []
+
+
+async def test_a_pause_says_when_it_goes_on(producer: Producer, pages: Replica) -> None:
+    _, job_id = await submitted(producer)
+    await producer.execute(
+        "UPDATE filaviva.jobs SET attempt = 1, not_before = now() + interval '5 minutes'"
+    )
+
+    page = await look(pages, link(job_id))
+
+    assert page.text("h1") == "Waiting to try again"
+    assert "in about 5 minutes" in page.body
+
+
+async def test_a_forged_or_foreign_link_opens_nothing(producer: Producer, pages: Replica) -> None:
+    _, job_id = await submitted(producer)
+    good, other = link(job_id), UUID(int=9)
+    forged = [
+        good.replace(str(job_id), str(other)),
+        good.replace("can=cancel.retry", "can=view"),
+        re.sub(r"expires=\d+", f"expires={int(time.time()) + 99999}", good),
+        re.sub(r"signature=.", "signature=_", good.replace("signature=_", "signature=a")),
+        good.partition("&signature")[0],
+        f"/jobs/{job_id}",
+        "/jobs/nonsense?signature=%C3%A4",
+        Links(SECRET + "!").make(job_id, RIGHTS, expires=int(time.time()) + 99),
+    ]
+
+    refused = [await look(pages, address, 403) for address in forged]
+
+    assert {page.text("h1") for page in refused} == {"This link does not open anything"}
+    assert all("Waiting" not in page.body for page in refused)
+
+
+async def test_an_expired_link_is_refused_kindly(producer: Producer, pages: Replica) -> None:
+    _, job_id = await submitted(producer)
+
+    page = await look(pages, link(job_id, seconds=-1), 403)
+    portuguese = await look(pages, link(job_id, seconds=-1, lang="pt"), 403)
+
+    assert "which is over" in page.body
+    assert "que já passou" in portuguese.body
+
+
+async def test_what_is_not_kept_any_more_is_said_to_be_gone(pages: Replica) -> None:
+    page = await look(pages, link(UUID(int=5)), 410)
+
+    assert page.text("h1") == "This is not kept any more"
+
+
+async def test_nothing_hostile_leaves_its_place(producer: Producer, pages: Replica) -> None:
+    _, job_id = await submitted(producer)
+    texts = {
+        "labels": {"title": HOSTILE},
+        "progress": {"done": 1, "total": 2, "message": HOSTILE},
+        "error": {"class": "terminal", "code": HOSTILE, "message": HOSTILE},
+        "result": {HOSTILE: HOSTILE, "link": "javascript:alert(1)"},
+    }
+    plain = await look(pages, link(job_id))
+
+    seen = []
+    for states in (("running",), ("failed",)):
+        await set_job(producer, job_id, *states, **texts)
+        seen.append(await look(pages, link(job_id)))
+    await set_job(producer, job_id, result=[{"deep": HOSTILE}])
+    seen.append(await look(pages, link(job_id, note=HOSTILE.replace("&", ""), after=HOSTILE)))
+
+    for page in seen:
+        assert HOSTILE in page.body or HOSTILE.replace('"', '\\"') in page.body
+        assert page.count("script") <= plain.count("script")
+        assert page.count("img") == 0
+        assert "49" not in page.body.replace(str(job_id), "")
+        assert page.handlers == []
+        assert all(not one.startswith("javascript") for one in page.addresses)
+
+
+async def test_nothing_on_the_page_comes_from_elsewhere(producer: Producer, pages: Replica) -> None:
+    _, job_id = await submitted(producer)
+
+    answer = await pages.client.get(link(job_id))
+    page = Document.of(answer.text)
+
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["referrer-policy"] == "same-origin"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert [one for one in page.addresses if "//" in one] == []
+    assert page.inline == []
+    for address in (one for one in page.addresses if one.startswith("assets/")):
+        asset = await pages.client.get(f"/jobs/{address}")
+        assert asset.status_code == 200
+        assert "immutable" in asset.headers["cache-control"]
+
+
+async def test_the_page_reloads_itself_only_where_there_is_no_script(
+    producer: Producer, pages: Replica
+) -> None:
+    _, job_id = await submitted(producer)
+
+    page = await look(pages, link(job_id))
+    stopped = await look(pages, link(job_id, refresh="off"))
+    await set_job(producer, job_id, "running", "succeeded")
+    final = await look(pages, link(job_id))
+
+    refresh = r"<noscript><meta http-equiv=\"refresh\" content=\"10\"></noscript>"
+    assert re.search(refresh, page.source)
+    assert page.source.count("http-equiv") == 1
+    assert "http-equiv" not in stopped.source
+    assert "http-equiv" not in final.source
+    assert final.count("script") == 0
+
+
+async def test_its_stream_says_that_something_changed_and_nothing_else(
+    producer: Producer, pages: Replica
+) -> None:
+    _, job_id = await submitted(producer)
+    page = await look(pages, link(job_id))
+    address = page.attributes("main")["data-events"]
+
+    async with listening(pages.client, f"/jobs/{address}") as stream:
+        await happens(producer, job_id, "state", status="running", attempt=1)
+        await happens(producer, job_id, "progress", done=1, total=2, message=HOSTILE)
+        await until(lambda: len(stream.told) == 2)
+        await happens(producer, job_id, "state", status="succeeded")
+        await until(stream.ended.is_set)
+
+    assert {(one.kind, json.dumps(one.data)) for one in stream.told} == {("changed", "{}")}
+    assert stream.ids == sorted(stream.ids)
+    assert "data-events" not in (await look(pages, link(job_id))).attributes("main")
+
+
+async def test_its_stream_needs_the_link_too(producer: Producer, pages: Replica) -> None:
+    _, job_id = await submitted(producer)
+    good = link(job_id).replace("?", "/events?", 1)
+
+    forged = await pages.client.get(good.replace("can=cancel.retry", "can=view"))
+    expired = await pages.client.get(link(job_id, seconds=-1).replace("?", "/events?", 1))
+    bare = await pages.client.get(f"/jobs/{job_id}/events")
+
+    assert [one.status_code for one in (forged, expired, bare)] == [403, 403, 403]
+
+
+async def test_the_api_hands_out_links_of_no_more_rights_than_the_key_has(
+    producer: Producer,
+) -> None:
+    _, job_id = await submitted(producer)
+    pages = await producer.replica(links=LINKS)
+    reader = await producer.as_key(scopes=["jobs:read"])
+
+    full = (await pages.client.get(f"/v1/jobs/{job_id}")).json()["links"]["status"]
+    again = (await pages.client.get(f"/v1/jobs/{job_id}")).json()["links"]["status"]
+    less = (await pages.client.get(f"/v1/jobs/{job_id}", headers=reader)).json()["links"]["status"]
+    body = {"type": "test.echo", "data": {}}
+    kept = await pages.client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "z"})
+    without = (await producer.client.get(f"/v1/jobs/{job_id}")).json()["links"]
+
+    assert full == again
+    assert "can=cancel.retry" in full
+    assert "can=view" in less
+    for address in (full, less, kept.json()["statusPageUrl"]):
+        assert (await look(pages, address)).text("h1") == "Waiting to start"
+    assert "status" not in without
+    await pages.close()
+
+
+async def test_without_a_database_the_page_says_so_and_tries_again(producer: Producer) -> None:
+    _, job_id = await submitted(producer)
+    pages = await producer.replica(links=LINKS, reaching=True)
+    await producer.lose_database()
+
+    page = await look(pages, link(job_id), 503)
+    await producer.find_database()
+    await pages.close()
+
+    assert page.text("h1") == "We cannot look right now"
+    assert 'http-equiv="refresh"' in page.source
+
+
+def test_a_token_belongs_to_one_form_of_one_link() -> None:
+    one, two = Link(UUID(int=1), "cancel", 9), Link(UUID(int=2), "cancel", 9)
+    token = LINKS.token(one, "cancel")
+
+    assert LINKS.posted(one, "cancel", token)
+    assert not LINKS.posted(one, "retry", token)
+    assert not LINKS.posted(two, "cancel", token)
+    assert not LINKS.signed(one, token)
