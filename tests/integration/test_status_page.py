@@ -360,6 +360,77 @@ async def test_the_api_hands_out_links_of_no_more_rights_than_the_key_has(
     await pages.close()
 
 
+async def press(pages: Replica, page: Document, action: str, **changes: str) -> tuple[int, str]:
+    """Send the form of this action as a browser does; give the status and where it leads."""
+    form = next(one for one in page.addresses if f"/{action}?" in one)
+    token = next(
+        attributes["value"] for _, attributes in page.elements if attributes.get("name") == "token"
+    )
+    headers = {"Sec-Fetch-Site": changes.pop("site", "same-origin")}
+    answer = await pages.client.post(
+        f"/jobs/{form}", data={"token": token, **changes}, headers=headers
+    )
+    return answer.status_code, answer.headers.get("location", "").removeprefix("..")
+
+
+async def test_its_reader_may_cancel(producer: Producer, pages: Replica) -> None:
+    _, job_id = await submitted(producer)
+    page = await look(pages, link(job_id, lang="pt"))
+
+    status, address = await press(pages, page, "cancel")
+    after = await look(pages, f"/jobs{address}")
+    again = await look(pages, f"/jobs{(await press(pages, page, 'cancel'))[1]}")
+
+    assert status == 303
+    assert after.text("h1") == "Cancelado"
+    assert "Foi cancelado." in after.body
+    assert "já não era possível" in again.body
+    assert not any("/cancel?" in one for one in after.addresses)
+    audit = await producer.execute("SELECT author, action FROM filaviva.audit_log")
+    assert [tuple(row) for row in audit if row.action == "job.canceled"] == [
+        ("status page", "job.canceled")
+    ]
+
+
+async def test_a_running_job_is_being_canceled_until_it_has_stopped(
+    producer: Producer, pages: Replica
+) -> None:
+    _, job_id = await submitted(producer)
+    await set_job(producer, job_id, "running")
+    page = await look(pages, link(job_id))
+
+    _, address = await press(pages, page, "cancel")
+    after = await look(pages, f"/jobs{address}")
+
+    assert after.text("h1") == "Being canceled"
+    assert "you see here when it has stopped" in after.body
+
+
+async def test_a_form_that_is_not_from_the_page_changes_nothing(
+    producer: Producer, pages: Replica
+) -> None:
+    _, job_id = await submitted(producer)
+    page = await look(pages, link(job_id))
+    view_only = LINKS.make(job_id, (), expires=int(time.time()) + 99)
+
+    answers = [
+        await press(pages, page, "cancel", token="x" * 43),
+        await press(pages, page, "cancel", token="é" * 43),
+        await press(pages, page, "cancel", token="x" * 9000),
+        await press(pages, page, "cancel", site="cross-site"),
+    ]
+    refused = await pages.client.post(view_only.replace("?", "/cancel?"), data={"token": "x"})
+    unknown = await pages.client.post(link(job_id).replace("?", "/destroy?"), data={"token": "x"})
+    forged = await pages.client.post(f"/jobs/{job_id}/cancel", data={"token": "x"})
+    got = await pages.client.get(link(job_id).replace("?", "/cancel?"))
+
+    assert {status for status, _ in answers} == {303}
+    assert all("note=form" in address for _, address in answers)
+    assert [one.status_code for one in (refused, unknown, forged, got)] == [410, 410, 403, 405]
+    assert not any("/cancel?" in one for one in (await look(pages, view_only)).addresses)
+    assert (await look(pages, link(job_id))).text("h1") == "Waiting to start"
+
+
 async def test_without_a_database_the_page_says_so_and_tries_again(producer: Producer) -> None:
     _, job_id = await submitted(producer)
     pages = await producer.replica(links=LINKS, reaching=True)

@@ -84,19 +84,6 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """A batch's item as it is now; result and error are JSON text."""
-
-    id: UUID
-    item_index: int
-    state: str
-    attempt: int
-    cost_usd: Decimal
-    result: str | None
-    error: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Attempt:
     """One execution; `outcome` None: it has not ended."""
 

@@ -25,6 +25,7 @@ from filaviva.telemetry.metrics import Metrics
 from filaviva_producer.api import Api
 from filaviva_producer.canceling import Canceling
 from filaviva_producer.meter import Meter
+from filaviva_producer.page.acting import actions
 from filaviva_producer.page.routes import Page
 from filaviva_producer.places import Places
 from filaviva_producer.pressure import Pressure
@@ -54,6 +55,7 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
     relay, registry = Relay(engine, publisher, listener=Meter(metrics)), Registry(engine)
     watch, streams = Watch(engine), Streams(engine)
     links, streaming = _links(settings), _streaming(engine, streams, settings, metrics)
+    canceling = Canceling(engine, metrics)
     pressure = Pressure(engine, metrics, limit=settings.producer.max_pending)
     ready = Readiness(engine, publisher)
     limits = TenantLimits(engine)
@@ -71,8 +73,9 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
         Scheduling(engine, registry, submitter, http.max_data_bytes),
         Canceling(engine, metrics),
         Publishing(engine, relay.hand_over, registry, pressure, metrics),
+        canceling,
         streaming,
-        *([] if links is None else [Page(engine, links, streaming, {})]),
+        *([] if links is None else [Page(engine, links, streaming, actions(canceling))]),
         version=version("filaviva-producer"),
         authenticator=KeyRing(engine),
         ready=ready,

@@ -7,6 +7,7 @@ May happen twice: yes, until the job is final; then it is refused (`job_final`).
 
 from dataclasses import dataclass
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
@@ -77,14 +78,7 @@ class Canceling:
     ) -> Response:
         """Cancel a job, and the items of a batch with it."""
         wanted, reach = identity(job_id), Reach(caller.tenant, caller.types)
-
-        async def work(connection: AsyncConnection) -> Cancellation:
-            return await cancel_one(
-                connection, wanted, reach, author=caller.key_id, reason=wish.reason
-            )
-
-        done = await transact(self.engine, work)
-        self._count(done)
+        done = await self.stop(wanted, reach, author=caller.key_id, reason=wish.reason)
         address = f"/v1/jobs/{wanted}"
         shown = {
             "jobId": str(wanted),
@@ -94,6 +88,18 @@ class Canceling:
             "requested": len(done.requested),
         }
         return ExactResponse(shown, status_code=202, headers={"Location": address})
+
+    async def stop(
+        self, job_id: UUID, reach: Reach, *, author: str, reason: str | None = None
+    ) -> Cancellation:
+        """Cancel a job within reach; Rejected if it has ended."""
+
+        async def work(connection: AsyncConnection) -> Cancellation:
+            return await cancel_one(connection, job_id, reach, author=author, reason=reason)
+
+        done = await transact(self.engine, work)
+        self._count(done)
+        return done
 
     def _count(self, done: Cancellation) -> None:
         for job in done.canceled:

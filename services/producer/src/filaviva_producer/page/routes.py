@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import parse_qs
-from uuid import UUID
 
 from fastapi import APIRouter
 from fastapi.sse import format_sse_event
@@ -22,14 +21,13 @@ from filaviva.operations import jobs, timelines
 from filaviva.operations.jobs import Event, Item, Reach
 from filaviva.operations.links import Link, Links, Right
 from filaviva.operations.timelines import Standing
+from filaviva_producer.page.acting import Action
 from filaviva_producer.page.rendering import HEADERS, Rendering
 from filaviva_producer.page.view import parts, view
 from filaviva_producer.page.visit import PAGE, Visit, Wanted, read_link, whole, words_for
 from filaviva_producer.page.words import Words
 from filaviva_producer.reading import identity
 from filaviva_producer.streaming import Follow, Streaming
-
-Action = Callable[[UUID, Reach, int | None], Awaitable[str]]
 
 _BODY: Final = 4096
 _EACH: Final = 25  # streams of one link
