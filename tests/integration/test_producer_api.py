@@ -623,13 +623,14 @@ async def test_openapi_describes_every_route(producer: Producer) -> None:
 
     post = api["paths"]["/v1/jobs"]["post"]
     assert set(post["responses"]) == {
-        "202", "400", "401", "403", "408", "413", "415", "422", "500", "503",
+        "202", "400", "401", "403", "408", "413", "415", "422", "429", "500", "503",
     }  # fmt: skip
     assert "idempotency_key_reused" in json.dumps(post)
     reads = {path for path, item in api["paths"].items() if "get" in item}
     assert reads == {
         "/v1/jobs",
         "/v1/jobs/{job_id}",
+        "/v1/jobs/{job_id}/items",
         "/v1/jobs/{job_id}/attempts",
         "/v1/jobs/{job_id}/steps",
         "/v1/jobs/{job_id}/llm-calls",

@@ -71,7 +71,6 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
         ),
         Reading(engine, watch, links),
         Scheduling(engine, registry, submitter, http.max_data_bytes),
-        Canceling(engine, metrics),
         Publishing(engine, relay.hand_over, registry, pressure, metrics),
         canceling,
         streaming,
