@@ -11,9 +11,10 @@ import pytest
 from filaviva.database.transaction import transact
 from filaviva.errors import NotFound, Rejected
 from filaviva.notify import CANCELS
-from filaviva.operations.cancel import Cancellation, cancel, cancel_one, requests
+from filaviva.operations.cancel import cancel, cancel_one, requests
 from filaviva.operations.jobs import Reach
 from filaviva.operations.requeue import requeue
+from filaviva.operations.stop import Cancellation
 from filaviva_worker.claim import claim
 from filaviva_worker.complete import Completion, complete
 from filaviva_worker.wakeup import WakeUp

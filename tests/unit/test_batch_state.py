@@ -16,6 +16,7 @@ def batch(letters: str, **changes: Any) -> Batch:
     made = Batch(
         id=UUID(int=1),
         state="running",
+        canceling=False,
         cost_usd=Decimal(0),
         total=len(letters),
         accept_partial=None,
@@ -52,10 +53,14 @@ def batch(letters: str, **changes: Any) -> Batch:
         ("qqww", {"state": "queued"}, "queued"),
         ("qqqq", {"state": "failed"}, "running"),
         ("qrqq", {"state": "queued"}, "running"),
-        ("ssrx", {"state": "cancel_requested"}, "cancel_requested"),
-        ("sscc", {"state": "cancel_requested"}, "canceled"),
-        ("sscf", {"state": "cancel_requested"}, "canceled"),
-        ("ssss", {"state": "cancel_requested"}, "succeeded"),
+        ("ssrx", {"state": "cancel_requested", "canceling": True}, "cancel_requested"),
+        ("sscc", {"state": "cancel_requested", "canceling": True}, "canceled"),
+        ("sscf", {"state": "cancel_requested", "canceling": True}, "canceled"),
+        ("ssss", {"state": "cancel_requested", "canceling": True}, "succeeded"),
+        ("qxcc", {"state": "queued", "canceling": True}, "cancel_requested"),
+        ("sscc", {"state": "queued", "canceling": True}, "canceled"),
+        ("sscq", {"state": "canceled", "canceling": True}, "running"),
+        ("sssc", {"state": "canceled", "canceling": True}, "succeeded"),
     ],
 )
 def test_the_state_of_a_batch(letters: str, policy: dict[str, Any], state: str) -> None:
@@ -89,7 +94,7 @@ def test_too_many_failures_stop_what_is_still_to_be_done(
         ("sssxw", {"concurrency": 2}, 1),
         ("ssssw", {"concurrency": 2}, 1),
         ("fswww", {"concurrency": 2, "fail_fast": True}, 0),
-        ("sswww", {"concurrency": 2, "state": "cancel_requested"}, 0),
+        ("sswww", {"concurrency": 2, "canceling": True}, 0),
         ("sqqqq", {}, 0),
     ],
 )

@@ -64,7 +64,7 @@ def test_every_route_is_on_the_page_of_the_http_api() -> None:
     means: Any = None
     faces = [
         Reading(means, means),
-        Canceling(means, means),
+        Canceling(means, means, means),
         Scheduling(means, means, means),
         Publishing(means, means, means, means, means),
         Streaming(means, means, means),

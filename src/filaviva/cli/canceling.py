@@ -12,12 +12,13 @@ import typer
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva.cli import acting
+from filaviva.cli import acting, submitting
 from filaviva.cli.exits import REFUSED
 from filaviva.cli.output import ask, show_json, show_list
 from filaviva.database.tables import jobs
 from filaviva.errors import NotFound
-from filaviva.operations.cancel import FINAL, Cancellation, cancel
+from filaviva.operations.cancel import FINAL, cancel
+from filaviva.operations.stop import Cancellation
 
 _COLUMNS: Final = ("jobId", "type", "status", "items")
 
@@ -34,7 +35,9 @@ def cancel_jobs(
     ask(f"Cancel {len(before)} job(s)?", yes=yes)
 
     async def work(connection: AsyncConnection) -> Cancellation:
-        return await cancel(connection, job_ids, author=acting.author(), reason=reason)
+        done = await cancel(connection, job_ids, author=acting.author(), reason=reason)
+        await submitting.let_go(connection, done.messages)
+        return done
 
     done = acting.on_connection(work)
     after = [{**job, "status": done.state(UUID(job["jobId"]))} for job in before]

@@ -37,6 +37,7 @@ class Batch:
 
     id: UUID
     state: str
+    canceling: bool  # asked to, since it last went on
     cost_usd: Decimal
     total: int
     accept_partial: bool | None
@@ -53,6 +54,11 @@ class Batch:
         return sum(map(self.letters.count, letters))
 
     @property
+    def to_be_canceled(self) -> bool:
+        """Whether somebody asked to cancel what goes on; an earlier wish ended with its end."""
+        return self.canceling and self.state not in FINAL
+
+    @property
     def ended(self) -> bool:
         """Whether every item is final."""
         return self.count(SUCCEEDED, FAILED, CANCELED) == len(self.letters)
@@ -63,15 +69,20 @@ class Batch:
         return 0 if self.fail_fast else self.max_failures
 
     @property
+    def pardoned(self) -> int:
+        """How many failures do not count any more: all that were there when it went on."""
+        return self.count(FAILED) if self.state in FINAL else self.forgiven
+
+    @property
     def to_be_stopped(self) -> bool:
         """Whether too many failed since it last went on, while others are still to be done."""
-        most, failed = self.most_failures, self.count(FAILED) - self.forgiven
+        most, failed = self.most_failures, self.count(FAILED) - self.pardoned
         return most is not None and failed > most and self.count(QUEUED, WAITING, RUNNING) > 0
 
     @property
     def room(self) -> int:
         """How many waiting items may go now."""
-        if self.concurrency is None or self.state == "cancel_requested" or self.to_be_stopped:
+        if self.concurrency is None or self.to_be_canceled or self.to_be_stopped:
             return 0
         free = self.concurrency - self.count(QUEUED, RUNNING, STOPPING)
         return max(0, min(free, self.count(WAITING)))
@@ -90,13 +101,13 @@ def state_of(batch: Batch) -> str:
     failed, canceled = batch.count(FAILED), batch.count(CANCELED)
     if not failed and not canceled:
         return "succeeded"
-    if batch.state == "cancel_requested" or canceled == len(batch.letters):
+    if batch.to_be_canceled or canceled == len(batch.letters):
         return "canceled"
     return "succeeded" if batch.count(SUCCEEDED) and _partial_is_fine(batch) else "failed"
 
 
 def _open_state(batch: Batch) -> str:
-    if batch.state == "cancel_requested":
+    if batch.to_be_canceled:
         return "cancel_requested"
     untouched = batch.count(QUEUED, WAITING) == len(batch.letters)
     return "queued" if batch.state == "queued" and untouched else "running"

@@ -7,7 +7,7 @@ May happen twice: the second finds told what is, and writes nothing.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -19,17 +19,28 @@ from filaviva.database import as_dict
 from filaviva.database.fetch import fetch
 from filaviva.operations import batch_state
 from filaviva.operations.batch_state import FINAL, Batch
+from filaviva.operations.stop import stop
 from filaviva.outbox import OutboxRow
 from filaviva.wakeups import wake_up
 
 # Everybody who locks a batch and its items takes the batch first: its id is the smaller one.
 _LOCK = "SELECT id FROM filaviva.jobs WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE"
 
+# The batches that these jobs are or belong to, before anybody locks the items themselves.
+_HOLD = """
+SELECT id FROM filaviva.jobs WHERE id = ANY(ARRAY(
+    SELECT job_id FROM filaviva.batches WHERE job_id = ANY($1::uuid[])
+    UNION SELECT parent_id FROM filaviva.jobs WHERE id = ANY($1::uuid[]) AND parent_id IS NOT NULL))
+ORDER BY id FOR NO KEY UPDATE
+"""
+
 # A statement of its own: in the locking one, two who end the last two items at once would each
 # see the other's still running. A row per batch, so that each is one walk along its index.
 _READ = """
-SELECT jobs.id, jobs.state, jobs.cost_usd, batches.total, batches.accept_partial,
-    batches.fail_fast, batches.max_failures, batches.concurrency, batches.forgiven, batches.told,
+SELECT jobs.id, jobs.state, jobs.cancel_requested_at IS NOT NULL AS canceling,
+    jobs.cost_usd, batches.total, batches.accept_partial,
+    batches.fail_fast, batches.max_failures, batches.concurrency, batches.forgiven,
+    coalesce(nullif(batches.told, ''), repeat('q', batches.total)) AS told,
     items.letters, items.items_cost_usd
 FROM filaviva.jobs JOIN filaviva.batches ON batches.job_id = jobs.id
 CROSS JOIN LATERAL (
@@ -42,25 +53,10 @@ CROSS JOIN LATERAL (
 WHERE jobs.id = ANY($1::uuid[]) ORDER BY jobs.id
 """
 
-_STOP = """
-WITH locked AS MATERIALIZED (
-    SELECT id, state, fence FROM filaviva.jobs
-    WHERE parent_id = ANY($1::uuid[]) AND state = ANY('{queued,running}'::text[])
-    ORDER BY id FOR NO KEY UPDATE),
-stopped AS (
-    UPDATE filaviva.jobs AS jobs SET
-        state = CASE jobs.state WHEN 'queued' THEN 'canceled' ELSE 'cancel_requested' END,
-        fence = jobs.fence + (jobs.state = 'queued')::int,
-        parked_reason = CASE jobs.state WHEN 'queued' THEN NULL ELSE jobs.parked_reason END,
-        cancel_requested_at = clock_timestamp(),
-        finished_at = CASE jobs.state WHEN 'queued' THEN clock_timestamp() END,
-        updated_at = clock_timestamp()
-    FROM locked WHERE jobs.id = locked.id
-    RETURNING jobs.id, jobs.state)
-INSERT INTO filaviva.job_events (job_id, kind, data)
-SELECT id, 'state', jsonb_build_object('status', state, 'reason', 'too many items failed')
-FROM stopped ORDER BY id
-RETURNING job_id
+# What is to be stopped, by ids alone: the statement that stops looks at each again.
+_TO_STOP = """
+SELECT id FROM filaviva.jobs
+WHERE parent_id = ANY($1::uuid[]) AND state = ANY('{queued,running}'::text[])
 """
 
 _RELEASE = """
@@ -93,9 +89,10 @@ JOIN filaviva.jobs AS item ON item.parent_id = x.batch AND item.item_index = x.i
 ORDER BY place
 """
 
-# Out of a final state there is no way but this one.
+# Out of a final state there is no way but this one, and to `cancel_requested` none but this one.
 _GO_ON = """
-UPDATE filaviva.jobs SET state = 'running', finished_at = NULL, error = NULL
+UPDATE filaviva.jobs SET state = 'running', finished_at = NULL, error = NULL,
+    cancel_requested_at = CASE state WHEN 'queued' THEN cancel_requested_at END
 WHERE id = ANY($1::uuid[])
 """
 
@@ -124,12 +121,20 @@ ORDER BY place
 """
 
 
+_AUTHOR = "batch"
+_TOO_MANY = "too many of its items failed"
+
+
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What to do after the commit: messages to hand over, changes to announce."""
+    """What to do after the commit: messages to hand over, changes to announce.
+
+    `states` are those of all batches that were looked at.
+    """
 
     messages: Sequence[OutboxRow] = ()
     jobs: frozenset[UUID] = field(default_factory=frozenset)
+    states: Mapping[UUID, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +155,8 @@ async def follow(connection: AsyncConnection, batch_ids: Iterable[UUID]) -> Foll
         batches = await _read(connection, wanted)
     changed = [batch for batch in batches if _is_news(batch)]
     await _write(connection, changed)
-    return Followed(acted.messages, acted.items | {batch.id for batch in changed})
+    states = {batch.id: batch_state.state_of(batch) for batch in batches}
+    return Followed(acted.messages, acted.items | {batch.id for batch in changed}, states)
 
 
 # By primary key: nothing but the ids is known of these jobs.
@@ -177,6 +183,11 @@ async def still_open(
     return [(row[0], row[1]) for row in await fetch(connection, _OPEN, (after, limit))]
 
 
+async def hold(connection: AsyncConnection, job_ids: Collection[UUID]) -> None:
+    """Lock the batches that these jobs are or belong to: before their items, as everybody."""
+    await fetch(connection, _HOLD, (sorted(job_ids),))
+
+
 async def _read(connection: AsyncConnection, ids: Sequence[UUID]) -> list[Batch]:
     found = await connection.exec_driver_sql(_READ, (ids,))
     batches = [Batch(**as_dict(row)) for row in found]
@@ -185,16 +196,23 @@ async def _read(connection: AsyncConnection, ids: Sequence[UUID]) -> list[Batch]
 
 
 async def _act(connection: AsyncConnection, batches: Sequence[Batch]) -> _Acted:
-    stop = [batch.id for batch in batches if batch.to_be_stopped]
+    stopped = await _stop_items(connection, [b.id for b in batches if b.to_be_stopped])
     room = [(batch.id, batch.room) for batch in batches if batch.room]
-    stopped = await fetch(connection, _STOP, (stop,)) if stop else ()
     messages: list[OutboxRow] = []
     if room:
         ids, rooms = map(list, zip(*room, strict=True))
         found = await connection.exec_driver_sql(_RELEASE, (ids, rooms))
         messages = await outbox.add(connection, [wake_up(**row) for row in found.mappings()])
     released = {row.job_id for row in messages if row.job_id is not None}
-    return _Acted(messages, frozenset({row[0] for row in stopped} | released))
+    return _Acted(messages, stopped | released)
+
+
+async def _stop_items(connection: AsyncConnection, batch_ids: Sequence[UUID]) -> frozenset[UUID]:
+    if not batch_ids:
+        return frozenset()
+    found = await fetch(connection, _TO_STOP, (batch_ids,))
+    done = await stop(connection, [row[0] for row in found], author=_AUTHOR, reason=_TOO_MANY)
+    return frozenset(job.id for job in done.jobs if job.changed)
 
 
 def _is_news(batch: Batch) -> bool:
@@ -224,7 +242,9 @@ async def _write(connection: AsyncConnection, batches: Sequence[Batch]) -> None:
 
 
 def _goes_on(batch: Batch) -> bool:
-    return batch.state in FINAL and batch_state.state_of(batch) != batch.state
+    state = batch_state.state_of(batch)
+    to_cancel = batch.state == "queued" and state == "cancel_requested"
+    return to_cancel or (batch.state in FINAL and state != batch.state)
 
 
 def _row(batch: Batch) -> tuple[Any, ...]:
@@ -236,7 +256,7 @@ def _row(batch: Batch) -> tuple[Any, ...]:
         batch_state.progress(batch.letters),
         batch.items_cost_usd,
         json.dumps(batch_state.error(batch)) if state == "failed" else None,
-        batch.count(batch_state.FAILED) if _goes_on(batch) else batch.forgiven,
+        batch.pardoned,
         state in FINAL,
     )
 
@@ -248,7 +268,7 @@ def _events(batch: Batch) -> Iterator[tuple[UUID, str, str]]:
     state = batch_state.state_of(batch)
     if state == batch.state:
         return
-    if _goes_on(batch) and state in FINAL:
+    if _goes_on(batch) and state != "running":
         yield batch.id, "state", json.dumps({"status": "running"})
     told: dict[str, Any] = {"status": state}
     if state == "failed":

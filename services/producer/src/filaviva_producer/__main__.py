@@ -55,7 +55,7 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
     relay, registry = Relay(engine, publisher, listener=Meter(metrics)), Registry(engine)
     watch, streams = Watch(engine), Streams(engine)
     links, streaming = _links(settings), _streaming(engine, streams, settings, metrics)
-    canceling = Canceling(engine, metrics)
+    canceling = Canceling(engine, metrics, relay.hand_over)
     pressure = Pressure(engine, metrics, limit=settings.producer.max_pending)
     ready = Readiness(engine, publisher)
     limits = TenantLimits(engine)

@@ -5,6 +5,7 @@ After: `canceled` if it had not begun; `cancel_requested` until its worker has s
 May happen twice: yes, until the job is final; then it is refused (`job_final`).
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import UUID
@@ -16,9 +17,11 @@ from starlette.responses import Response
 
 from filaviva.database.transaction import transact
 from filaviva.http import ExactResponse, allowed, documented, optional_json_body
-from filaviva.operations.cancel import Cancellation, cancel_one
+from filaviva.operations.cancel import cancel_one
 from filaviva.operations.jobs import Reach
 from filaviva.operations.keys import Principal
+from filaviva.operations.stop import Cancellation
+from filaviva.outbox import OutboxRow
 from filaviva.telemetry.metrics import Metrics
 from filaviva_producer import documents
 from filaviva_producer.reading import identity
@@ -53,6 +56,7 @@ class Canceling:
 
     engine: AsyncEngine
     metrics: Metrics
+    hand_over: Callable[[Sequence[OutboxRow]], None]
 
     def router(self) -> APIRouter:
         """Give the route."""
@@ -98,6 +102,7 @@ class Canceling:
             return await cancel_one(connection, job_id, reach, author=author, reason=reason)
 
         done = await transact(self.engine, work)
+        self.hand_over(done.messages)
         self._count(done)
         return done
 
