@@ -5,7 +5,7 @@ its items; the items, queued with their wake-ups, those beyond the batch's concu
 May happen twice: the second finds the batch by its key and makes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import uuid_utils
@@ -53,8 +53,12 @@ created AS (
         labels, subject, submitted_by, correlation_id, traceparent,
         CASE WHEN index >= $4::int THEN 'concurrency' END
     FROM wanted CROSS JOIN batch ORDER BY index
-    RETURNING id, type, version, queue, priority, not_before, correlation_id, traceparent,
-        parked_reason),
+    RETURNING id, tenant, item_index, type, version, queue, priority, not_before,
+        correlation_id, traceparent, parked_reason),
+waiting AS (
+    INSERT INTO filaviva.turns (queue, tenant, priority, job_id, epoch)
+    SELECT queue, tenant, priority, id, 1 FROM created
+    WHERE parked_reason IS NULL AND item_index >= $7::int),
 told AS (
     INSERT INTO filaviva.job_events (job_id, kind, data)
     SELECT id, 'state', '{{"status": "queued", "reason": "submitted"}}' FROM created)
@@ -63,21 +67,30 @@ INSERT INTO filaviva.outbox (exchange, routing_key, message_id, type, data, job_
 SELECT $5::text, queue, id || ':1:1', $6::text,
     jsonb_build_object('jobId', id, 'epoch', 1, 'type', type, 'version', version, 'queue', queue),
     id, 1, correlation_id, traceparent, priority, not_before
-FROM created WHERE parked_reason IS NULL
+FROM created WHERE parked_reason IS NULL AND item_index < $7::int
 RETURNING {outbox.RETURNING}
 """
 
 
 async def store(
-    connection: AsyncConnection, batch_id: UUID, submission: Submission, batch: Batch
+    connection: AsyncConnection,
+    batch_id: UUID,
+    submission: Submission,
+    batch: Batch,
+    *,
+    at_once: Callable[[int], int],
 ) -> list[OutboxRow] | None:
-    """Store the batch under this id; None if its key is taken (or it is stored already)."""
+    """Store the batch under this id; None if its key is taken (or it is stored already).
+
+    `at_once` tells how many of so many items get their wake-up now: the others wait for a turn.
+    """
     # Made after the batch's id, so greater: locking in key order takes a batch before its items.
     ids = [UUID(bytes=uuid_utils.uuid7().bytes) for _ in batch.items]
     if not await fetch(connection, _BATCH, (batch_id, *_columns(submission, batch))):
         return None
-    at_once = len(ids) if batch.concurrency is None else batch.concurrency
-    arguments = (batch_id, ids, list(batch.items), at_once, Topology().jobs, wakeups.TYPE)
+    most = len(ids) if batch.concurrency is None else min(batch.concurrency, len(ids))
+    names = (Topology().jobs, wakeups.TYPE)
+    arguments = (batch_id, ids, list(batch.items), most, *names, at_once(most))
     return [OutboxRow(*record) for record in await fetch(connection, _ITEMS, arguments)]
 
 

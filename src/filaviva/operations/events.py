@@ -17,8 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from filaviva import canonical
 from filaviva.database.fetch import fetch
 from filaviva.events import Event
+from filaviva.operations.birth import store_all
 from filaviva.operations.submission import PRIORITIES, Submission
-from filaviva.operations.submit import store_all
 from filaviva.outbox import OutboxRow
 
 _HANDLERS: Final = """
@@ -111,7 +111,7 @@ async def take(
     ]
     named = {one.event for one in wanted}
     return Taken(
-        rows=await store_all(connection, jobs) if jobs else (),
+        rows=(await store_all(connection, jobs)).rows,
         created={job_id: submission.type for job_id, submission in jobs},
         unknown=[event for event in events if event not in named],
         reused=list(dict.fromkeys(one.event for one in entered.reused)),

@@ -8,7 +8,8 @@ May happen twice: yes; the second one finds the first by (tenant, key) and gets 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from functools import partial
+from typing import TypeAlias, cast
 from uuid import UUID
 
 import structlog
@@ -16,15 +17,15 @@ import uuid_utils
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva import failpoints, outbox, wakeups
-from filaviva.broker.topology import Topology
-from filaviva.database.fetch import fetch
+from filaviva import failpoints
 from filaviva.database.transaction import code, transact, unreachable
 from filaviva.errors import FilavivaError, Rejected, Unreachable
 from filaviva.operations import batch_birth
+from filaviva.operations.birth import Stored, at_once, store_all
 from filaviva.operations.quotas import Quotas
 from filaviva.operations.submission import Submission
 from filaviva.outbox import OutboxRow
+from filaviva.turns import Turns
 
 log = structlog.get_logger("filaviva")
 
@@ -39,37 +40,6 @@ class Submitted:
 
 
 Key: TypeAlias = tuple[str, str]
-
-# ON CONFLICT without a target: after an unknown COMMIT the same ids are sent again, and neither
-# the key nor the id of a row that is there already may be an error.
-_SUBMIT = f"""
-WITH wanted AS MATERIALIZED (
-    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::int[],
-        $7::text[], $8::text[], $9::int[], $10::smallint[], $11::timestamptz[],
-        $12::timestamptz[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[])
-    AS x(id, tenant, key, fingerprint, type, version, queue, payload, max_attempts, priority,
-        not_before, deadline, labels, subject, submitted_by, correlation_id, traceparent)),
-created AS (
-    INSERT INTO filaviva.jobs (id, tenant, idempotency_key, fingerprint, type, version, queue,
-        payload, max_attempts, priority, not_before, deadline, labels, subject, submitted_by,
-        correlation_id, traceparent)
-    SELECT id, tenant, key, fingerprint, type, version, queue, payload::jsonb, max_attempts,
-        priority, not_before, deadline, labels::jsonb, subject, submitted_by, correlation_id,
-        traceparent
-    FROM wanted
-    ON CONFLICT DO NOTHING
-    RETURNING id, type, version, queue, priority, not_before, correlation_id, traceparent),
-told AS (
-    INSERT INTO filaviva.job_events (job_id, kind, data)
-    SELECT id, 'state', '{{"status": "queued", "reason": "submitted"}}' FROM created)
-INSERT INTO filaviva.outbox (exchange, routing_key, message_id, type, data, job_id, epoch,
-    correlation_id, traceparent, priority, not_before)
-SELECT $18::text, queue, id || ':1:1', $19::text,
-    jsonb_build_object('jobId', id, 'epoch', 1, 'type', type, 'version', version, 'queue', queue),
-    id, 1, correlation_id, traceparent, priority, not_before
-FROM created
-RETURNING {outbox.RETURNING}
-"""
 
 # LATERAL with LIMIT keeps it one look-up in the unique index per key, whatever the statistics say.
 _KEPT = """
@@ -110,14 +80,6 @@ class _Entry:
             self.answer.set_exception(answer)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """The jobs that are new, and what goes to the relay once they are committed."""
-
-    created: Collection[UUID | None]
-    rows: Sequence[OutboxRow] = ()
-
-
 Kepts: TypeAlias = Mapping[Key, _Kept | FilavivaError]
 
 
@@ -143,11 +105,13 @@ class Submitter:
         *,
         limits: Limits | None = None,
         quotas: Quotas | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._engine = engine
         self._hand_over = hand_over
         self._limits = limits or Limits()
         self._quotas = quotas
+        self._turns = turns
         self._waiting: list[_Entry] = []
         self._lanes: set[asyncio.Task[None]] = set()
         self._large: set[asyncio.Task[None]] = set()
@@ -261,10 +225,10 @@ class Submitter:
     async def _together(self, entries: Sequence[_Entry]) -> Kepts:
         async def store(
             connection: AsyncConnection,
-        ) -> tuple[_Stored, dict[Key, _Kept | FilavivaError]]:
+        ) -> tuple[Stored, dict[Key, _Kept | FilavivaError]]:
             refused = await self._refused(connection, entries)
             admitted = [entry for entry in entries if entry.key not in refused]
-            stored = await _store(connection, admitted) if admitted else _Stored(())
+            stored = await self._store(connection, admitted) if admitted else Stored()
             known = [entry.key for entry in admitted if entry.job_id not in stored.created]
             kept = await _kept(connection, known) if known else {}
             failpoints.passing("submit.before_commit")
@@ -274,6 +238,16 @@ class Submitter:
         failpoints.passing("submit.committed")
         self._hand_over(stored.rows)
         return _kepts(entries, stored.created, kept)
+
+    async def _store(self, connection: AsyncConnection, entries: Sequence[_Entry]) -> Stored:
+        job_id, job, batch = entries[0].job_id, entries[0].submission, entries[0].submission.batch
+        if batch is None:
+            new = [(entry.job_id, entry.submission) for entry in entries]
+            return await store_all(connection, new, self._turns)
+        # Always alone.
+        now = partial(at_once, self._turns, job)
+        rows = await batch_birth.store(connection, job_id, job, batch, at_once=now)
+        return Stored() if rows is None else Stored(frozenset((job_id,)), rows)
 
     async def _refused(
         self, connection: AsyncConnection, entries: Sequence[_Entry]
@@ -317,45 +291,6 @@ def _refusal(refused: DBAPIError) -> Rejected:
     log.error("a submission was refused by the database", sqlstate=state)
     detail = "the database is busy with this key or refuses the row; try again"
     return Rejected("unavailable", detail, status=503, retry_after=1)
-
-
-async def _store(connection: AsyncConnection, entries: Sequence[_Entry]) -> _Stored:
-    batch = entries[0].submission.batch
-    if batch is not None:  # always alone
-        job_id, submission = entries[0].job_id, entries[0].submission
-        stored = await batch_birth.store(connection, job_id, submission, batch)
-        return _Stored(()) if stored is None else _Stored({job_id}, stored)
-    new = [(entry.job_id, entry.submission) for entry in entries]
-    rows = await store_all(connection, new)
-    return _Stored({row.job_id for row in rows}, rows)
-
-
-async def store_all(
-    connection: AsyncConnection, new: Sequence[tuple[UUID, Submission]]
-) -> list[OutboxRow]:
-    """Store these jobs, each with its first event and wake-up; those that were there stay."""
-    jobs = [submission for _, submission in new]
-    columns: tuple[list[Any], ...] = (
-        [job_id for job_id, _ in new],
-        [job.tenant for job in jobs],
-        [job.idempotency_key for job in jobs],
-        [job.fingerprint for job in jobs],
-        [job.type for job in jobs],
-        [job.version for job in jobs],
-        [job.queue for job in jobs],
-        [job.payload for job in jobs],
-        [job.max_attempts for job in jobs],
-        [job.priority for job in jobs],
-        [job.not_before for job in jobs],
-        [job.deadline for job in jobs],
-        [job.labels for job in jobs],
-        [job.subject for job in jobs],
-        [job.submitted_by for job in jobs],
-        [job.correlation_id for job in jobs],
-        [job.traceparent for job in jobs],
-    )
-    arguments = (*columns, Topology().jobs, wakeups.TYPE)
-    return [OutboxRow(*record) for record in await fetch(connection, _SUBMIT, arguments)]
 
 
 async def _kept(connection: AsyncConnection, keys: Sequence[Key]) -> dict[Key, _Kept]:

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva import service
+from filaviva.broker.depths import QueueDepths
 from filaviva.broker.publisher import Publisher
 from filaviva.database import connect
 from filaviva.http import BodyLimits, HttpServer
@@ -22,6 +23,7 @@ from filaviva.service import LoopLag, serve
 from filaviva.settings import Settings
 from filaviva.telemetry.endpoint import Endpoint
 from filaviva.telemetry.metrics import Metrics
+from filaviva.turns import Turns
 from filaviva_producer.api import Api
 from filaviva_producer.canceling import Canceling
 from filaviva_producer.meter import Meter
@@ -59,7 +61,9 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
     pressure = Pressure(engine, metrics, limit=settings.producer.max_pending)
     ready = Readiness(engine, publisher)
     limits = TenantLimits(engine)
-    submitter = Submitter(engine, relay.hand_over, quotas=Quotas(limits))
+    depths = QueueDepths(broker.url.get_secret_value(), name="filaviva turns")
+    turns = Turns(engine, depths)
+    submitter = Submitter(engine, relay.hand_over, quotas=Quotas(limits), turns=turns)
     api = Api(
         Submitting(
             submitter,
@@ -88,7 +92,7 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
     await limits.step()
     after = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        lasting = (relay, publisher, pressure, endpoint, LoopLag(metrics))
+        lasting = (relay, publisher, pressure, endpoint, LoopLag(metrics), turns, depths)
         group.create_task(serve(*lasting, stop=after))
         try:
             heard = Listening(engine, CHANNEL, told(watch.heard, streams.heard))

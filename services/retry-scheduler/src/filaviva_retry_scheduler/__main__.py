@@ -1,7 +1,10 @@
 """The retry-scheduler process: composition only."""
 
 import asyncio
+import os
+import socket
 from datetime import timedelta
+from uuid import uuid4
 
 from filaviva import service
 from filaviva.broker.consumer import Consumer, Delivery
@@ -9,6 +12,7 @@ from filaviva.broker.depths import QueueDepths
 from filaviva.broker.publisher import Publisher
 from filaviva.broker.topology import Topology
 from filaviva.database import connect
+from filaviva.limits import TenantLimits
 from filaviva.notify import Notifier
 from filaviva.operations.following import Following
 from filaviva.relay import Relay
@@ -19,6 +23,7 @@ from filaviva.telemetry.metrics import Metrics
 from filaviva_retry_scheduler.announcer import Announcer
 from filaviva_retry_scheduler.batches import BatchSweep
 from filaviva_retry_scheduler.calendar import Calendar
+from filaviva_retry_scheduler.dispatcher import Dispatcher
 from filaviva_retry_scheduler.meter import Meter
 from filaviva_retry_scheduler.readiness import Readiness
 from filaviva_retry_scheduler.reconciler import Reconciler
@@ -58,6 +63,9 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     batches = BatchSweep(engine, following)
     reconciler = Reconciler(engine, depths, announcer)
     calendar = Calendar(engine, announcer)
+    limits, turn_depths = TenantLimits(engine), QueueDepths(broker, name="filaviva turns")
+    keeper = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+    dispatcher = Dispatcher(engine, turn_depths, relay.hand_over, limits, keeper=keeper)
     endpoint = Endpoint(
         metrics.registry,
         Readiness(engine, consumer, publisher),
@@ -68,8 +76,9 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     async with asyncio.TaskGroup() as group:
         # The scheduler works on until the consumer has let go of everything.
         support = (scheduler, relay, notifier, following, endpoint, LoopLag(metrics), depths)
-        group.create_task(serve(*support, stop=after))
-        await serve(consumer, sweeper, batches, reconciler, calendar, stop=stop)
+        group.create_task(serve(*support, turn_depths, stop=after))
+        waiting = (batches, calendar, limits, dispatcher)
+        await serve(consumer, sweeper, reconciler, *waiting, stop=stop)
         after.set()
     await publisher.close()
     await engine.dispose()

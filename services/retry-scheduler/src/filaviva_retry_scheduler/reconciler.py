@@ -68,6 +68,9 @@ WHERE jobs.state = 'queued' AND jobs.queue = $1 AND jobs.parked_reason IS NULL
     AND NOT EXISTS (
         SELECT FROM filaviva.outbox AS outbox
         WHERE outbox.job_id = jobs.id AND outbox.epoch = jobs.epoch)
+    AND NOT EXISTS (
+        SELECT FROM filaviva.turns AS turns
+        WHERE turns.job_id = jobs.id AND turns.epoch = jobs.epoch)
 ORDER BY greatest(jobs.queued_at, jobs.not_before)
 LIMIT $3 FOR NO KEY UPDATE OF jobs SKIP LOCKED
 """

@@ -1,0 +1,149 @@
+"""The lines of jobs that wait for a turn, as they stand in the database.
+
+Before: rows of `turns`. After `take`: the rows that were chosen are gone, and an outbox row for
+each of those jobs leaves with the caller's commit.
+May happen twice: whoever comes second finds the rows gone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from filaviva import outbox, wakeups
+from filaviva.broker.topology import Topology
+from filaviva.database.fetch import fetch
+from filaviva.outbox import OutboxRow
+from filaviva_retry_scheduler.shares import Offer
+
+Place: TypeAlias = tuple[str, str, int]  # queue, tenant, priority
+START: Place = ("", "", -1)
+
+# Skips from line to line in the index, however many wait in each. A tenant whose own limit keeps
+# jobs back already gets no turns: they would only wait there.
+_LINES = """
+WITH RECURSIVE lines(queue, tenant, priority) AS (
+    (SELECT queue, tenant, priority FROM filaviva.turns
+     WHERE (queue, tenant, priority) > ($1::text, $2::text, $3::smallint)
+     ORDER BY queue, tenant, priority LIMIT 1)
+    UNION ALL
+    SELECT following.* FROM lines CROSS JOIN LATERAL (
+        SELECT turns.queue, turns.tenant, turns.priority FROM filaviva.turns AS turns
+        WHERE (turns.queue, turns.tenant, turns.priority)
+            > (lines.queue, lines.tenant, lines.priority)
+        ORDER BY turns.queue, turns.tenant, turns.priority LIMIT 1) AS following)
+SELECT queue, tenant, priority, $5::boolean AND EXISTS (
+    SELECT FROM filaviva.jobs WHERE parked_reason = 'limit' AND jobs.tenant = lines.tenant)
+FROM lines LIMIT $4
+"""
+
+# By ctid: rows of this table are never updated, and no statistics can lead the planner astray.
+# The jobs are only looked at: a wake-up that comes too late for its job is stale.
+_TAKE = f"""
+WITH lines AS MATERIALIZED (
+    SELECT * FROM unnest($2::text[], $3::smallint[], $4::float8[], $5::float8[])
+    AS x(tenant, priority, start, stride)),
+offered AS MATERIALIZED (
+    SELECT lines.tenant, lines.priority, offer.place, offer.job_id, lines.start
+        + lines.stride * row_number() OVER (PARTITION BY lines.tenant, lines.priority
+                                            ORDER BY offer.job_id) AS pass
+    FROM lines CROSS JOIN LATERAL (
+        SELECT turns.ctid AS place, job_id FROM filaviva.turns AS turns
+        WHERE queue = $1 AND turns.tenant = lines.tenant AND turns.priority = lines.priority
+        ORDER BY job_id LIMIT $6) AS offer),
+chosen AS MATERIALIZED (
+    SELECT * FROM offered ORDER BY pass, tenant, priority LIMIT $7),
+gone AS (
+    DELETE FROM filaviva.turns WHERE ctid = ANY(ARRAY(SELECT place FROM chosen))
+    RETURNING job_id, epoch, tenant, priority),
+due AS MATERIALIZED (
+    SELECT jobs.id, jobs.epoch, jobs.issue, jobs.type, jobs.version, jobs.queue, jobs.priority,
+        jobs.correlation_id, jobs.traceparent, jobs.not_before, chosen.pass
+    FROM gone JOIN chosen USING (job_id) JOIN filaviva.jobs AS jobs ON jobs.id = gone.job_id
+    WHERE jobs.state = 'queued' AND jobs.epoch = gone.epoch AND jobs.parked_reason IS NULL),
+issued AS (
+    INSERT INTO filaviva.outbox (exchange, routing_key, message_id, type, data, job_id, epoch,
+        correlation_id, traceparent, priority, not_before)
+    SELECT $8::text, queue, id || ':' || epoch || ':' || issue, $9::text,
+        jsonb_build_object('jobId', id, 'epoch', epoch, 'type', type, 'version', version,
+            'queue', queue),
+        id, epoch, correlation_id, traceparent, priority, not_before
+    FROM due ORDER BY pass
+    RETURNING {outbox.RETURNING})
+SELECT gone.tenant, gone.priority, issued.* FROM gone LEFT JOIN issued USING (job_id)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A line, and whether its tenant's own limit keeps jobs back already."""
+
+    queue: str
+    tenant: str
+    priority: int
+    held_back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The lines of the rows that are gone, one entry a row, and the wake-ups that were issued."""
+
+    lines: Sequence[tuple[str, int]]
+    rows: Sequence[OutboxRow]
+
+
+async def lines(
+    connection: AsyncConnection, *, after: Place, limit: int, limits: bool
+) -> list[Waiting]:
+    """Give the lines after this place in their order; `limits`: some tenants have them."""
+    return [Waiting(*row) for row in await fetch(connection, _LINES, (*after, limit, limits))]
+
+
+async def take(
+    connection: AsyncConnection, queue: str, offers: Sequence[Offer], *, most: int
+) -> Taken:
+    """Take the next of these lines, at most so many, each line as its offer says."""
+    each = max(2, min(most, 4 * most // len(offers)))
+    columns = (
+        [offer.tenant for offer in offers],
+        [offer.priority for offer in offers],
+        [offer.start for offer in offers],
+        [offer.stride for offer in offers],
+    )
+    arguments = (queue, *columns, each, most, Topology().jobs, wakeups.TYPE)
+    found = await fetch(connection, _TAKE, arguments)
+    issued = [OutboxRow(*record[2:]) for record in found if record[2] is not None]
+    return Taken([(record[0], record[1]) for record in found], sorted(issued, key=_by_id))
+
+
+def _by_id(row: OutboxRow) -> int:
+    return row.id
+
+
+async def unconfirmed(connection: AsyncConnection, ids: Sequence[int]) -> frozenset[int]:
+    """Tell which of these outbox rows the broker has not confirmed yet."""
+    if not ids:
+        return frozenset()
+    statement = "SELECT id FROM filaviva.outbox WHERE id = ANY($1::bigint[])"
+    return frozenset(row[0] for row in await fetch(connection, statement, (list(ids),)))
+
+
+_KEEP = """
+INSERT INTO filaviva.turn_keeper AS keeper (id, until)
+VALUES ($1, clock_timestamp() + make_interval(secs => $2))
+ON CONFLICT (one) DO UPDATE SET id = excluded.id, until = excluded.until
+WHERE keeper.id = excluded.id OR keeper.until < clock_timestamp()
+RETURNING id
+"""
+_LEAVE = "UPDATE filaviva.turn_keeper SET until = clock_timestamp() WHERE id = $1"
+
+
+async def keep(connection: AsyncConnection, keeper: str, seconds: float) -> bool:
+    """Be the one who gives the turns for so long; False while somebody else is."""
+    return bool(await fetch(connection, _KEEP, (keeper, seconds)))
+
+
+async def leave(connection: AsyncConnection, keeper: str) -> None:
+    """Let somebody else give the turns from now on."""
+    await fetch(connection, _LEAVE, (keeper,))

@@ -1,0 +1,106 @@
+"""One tenant's flood does not keep another's single job."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import pytest
+
+from benchmarks.__main__ import submission
+from filaviva.app import load_app
+from filaviva.broker.depths import QueueDepths
+from filaviva.broker.publisher import Publisher
+from filaviva.database import connect
+from filaviva.operations.setup import setup
+from filaviva.operations.submission import Submission
+from filaviva.operations.submit import Submitter
+from filaviva.relay import Relay
+from filaviva.turns import Turns
+from fixtures.journey import Journey
+from fixtures.waiting import until
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.alone]
+
+APP = "benchmarks.shop:app"
+FLOOD = 5_000
+
+
+@asynccontextmanager
+async def submitting(journey: Journey) -> AsyncIterator[Submitter]:
+    """A producer without its HTTP."""
+    engine = connect(journey.database, name="test")
+    publisher, depths = Publisher(journey.vhost), QueueDepths(journey.vhost)
+    relay, turns = Relay(engine, publisher), Turns(engine, depths)
+    stop = asyncio.Event()
+    running = [asyncio.create_task(loop.run(stop)) for loop in (relay, depths, turns)]
+    try:
+        await turns.step()
+        yield Submitter(engine, relay.hand_over, turns=turns)
+    finally:
+        stop.set()
+        await asyncio.wait(running)
+        await publisher.close()
+        await engine.dispose()
+
+
+def job_of(tenant: str, n: int = 0) -> Submission:
+    made = submission("noop", n)
+    return Submission(**{name: getattr(made, name) for name in made.__slots__} | {"tenant": tenant})
+
+
+async def flood(submitter: Submitter, many: int = FLOOD) -> list[UUID]:
+    kept = await asyncio.gather(*(submitter.submit(job_of("large", n)) for n in range(many)))
+    return [each.job_id for each in kept]
+
+
+async def prepared(journey: Journey) -> None:
+    await setup(database_url=journey.database, broker_url=journey.vhost, app=load_app(APP))
+    journey.environment["FILAVIVA_APP"] = APP
+    await journey.start_all("retry-scheduler")
+
+    async def kept() -> bool:
+        keepers = "SELECT count(*) FROM filaviva.turn_keeper WHERE until > now()"
+        return bool(await journey.value(keepers))
+
+    await until(kept)
+
+
+async def waiting(journey: Journey) -> int:
+    count: int = await journey.value("SELECT count(*) FROM filaviva.turns")
+    return count
+
+
+async def test_a_job_submitted_behind_5000_of_another_tenant_ends_within_2_seconds(
+    journey: Journey,
+) -> None:
+    await prepared(journey)
+    async with submitting(journey) as submitter:
+        many = await flood(submitter)
+        await journey.start_all("worker")
+        started = time.monotonic()
+        one = (await submitter.submit(job_of("small"))).job_id
+        await journey.succeeded(one)
+        seconds = time.monotonic() - started
+        left = await waiting(journey)
+        await journey.succeeded(*many)
+
+    assert seconds < 2
+    assert left > 0, "the flood was over before: nothing is shown"
+
+
+async def test_killing_who_gives_the_turns_loses_none(journey: Journey) -> None:
+    await prepared(journey)
+    await journey.start_all("worker")
+    async with submitting(journey) as submitter:
+        await journey.restart("retry-scheduler", failpoints="turn.committed=exit@4")
+        many = await flood(submitter)
+        await until(lambda: not journey.now("retry-scheduler").alive)
+        left = await waiting(journey)
+        await journey.start_all("retry-scheduler")
+        await journey.succeeded(*many)
+
+    assert left > 0
+    attempts = await journey.value("SELECT count(*) FROM filaviva.attempts")
+    assert attempts == FLOOD

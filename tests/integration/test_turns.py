@@ -1,0 +1,227 @@
+"""Jobs that wait for their turn: nobody is forgotten, overtaken or served twice."""
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from filaviva.limits import Limit, TenantLimits
+from filaviva.operations.submission import Submission
+from filaviva.operations.submit import Submitter
+from filaviva.outbox import OutboxRow
+from filaviva.turns import Turns
+from filaviva_retry_scheduler.dispatcher import Dispatcher
+from filaviva_retry_scheduler.reconciler import Reconciler
+from fixtures.retrying import Clock, Jobs, KnownDepths, Told
+
+HIGH, NORMAL, LOW = 8, 4, 0
+
+
+class Ground:
+    """A dispatcher on a queue of known depth, and a process that submits."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self.jobs = jobs
+        self.clock = Clock()
+        self.depths = KnownDepths(llm=0)
+        self.rows: list[OutboxRow] = []
+        self.limits = TenantLimits(jobs.engine)
+        self.turns = Turns(jobs.engine, self.depths, clock=self.clock)
+        self.dispatcher = self.another("first")
+        self.submitter = Submitter(jobs.engine, self.rows.extend, turns=self.turns)
+
+    def another(self, keeper: str) -> Dispatcher:
+        return Dispatcher(
+            self.jobs.engine,
+            self.depths,
+            self.rows.extend,
+            self.limits,
+            keeper=keeper,
+            clock=self.clock,
+        )
+
+    async def submit(self, tenant: str, many: int, **changes: Any) -> list[UUID]:
+        wanted = [_submission(tenant, n, changes) for n in range(many)]
+        kept = await asyncio.gather(*(self.submitter.submit(one) for one in wanted))
+        return [each.job_id for each in kept]
+
+    async def round(self, *, take: bool = True) -> Counter[str]:
+        """Give one round; whose jobs were woken. The workers take them at once, or not at all."""
+        before = len(self.rows)
+        await self.dispatcher.step()
+        self.clock.now += 0.1
+        given = self.rows[before:]
+        await self.confirm(given)
+        if not take:
+            self.depths.ready_on = {"llm": (self.depths.ready_on or {})["llm"] + len(given)}
+        return await self.owners(given)
+
+    async def confirm(self, rows: Sequence[OutboxRow]) -> None:
+        ids = [row.id for row in rows]
+        await self.jobs.all("DELETE FROM filaviva.outbox WHERE id = ANY(:ids)", ids=ids)
+
+    async def owners(self, rows: Sequence[OutboxRow]) -> Counter[str]:
+        found = await self.jobs.all(
+            "SELECT id, tenant FROM filaviva.jobs WHERE id = ANY(:ids)",
+            ids=[row.job_id for row in rows],
+        )
+        tenants = {row["id"]: row["tenant"] for row in found}
+        return Counter(tenants[row.job_id] for row in rows)
+
+    async def waiting(self) -> int:
+        return int((await self.jobs.one("SELECT count(*) AS n FROM filaviva.turns"))["n"])
+
+
+def _submission(tenant: str, n: int, changes: dict[str, Any]) -> Submission:
+    usual: dict[str, Any] = {
+        "tenant": tenant,
+        "idempotency_key": f"{changes.get('priority')}-{n:05}",
+        "fingerprint": hashlib.sha256(str(n).encode()).digest(),
+        "type": "invoice.extract",
+        "version": 1,
+        "queue": "llm",
+        "payload": "{}",
+        "max_attempts": 5,
+        "priority": NORMAL,
+        "not_before": None,
+        "deadline": None,
+        "labels": "{}",
+        "subject": None,
+        "submitted_by": "key",
+        "correlation_id": "c",
+        "traceparent": None,
+    }
+    return Submission(**usual | changes)
+
+
+@pytest.fixture
+async def ground(jobs: Jobs) -> Ground:
+    made = Ground(jobs)
+    await made.dispatcher.step()
+    await made.turns.step()
+    return made
+
+
+async def test_a_few_leave_at_once_and_the_rest_of_a_flood_waits(ground: Ground) -> None:
+    ids = await ground.submit("large", 50)
+
+    assert await ground.waiting() == 50 - len(ground.rows)
+    assert 0 < len(ground.rows) < 10
+    assert len(set(ids)) == 50
+    states = await ground.jobs.all("SELECT DISTINCT state, parked_reason, epoch FROM filaviva.jobs")
+    assert states == [{"state": "queued", "parked_reason": None, "epoch": 1}]
+
+
+async def test_everybody_waiting_is_woken_exactly_once_in_the_order_of_submission(
+    ground: Ground,
+) -> None:
+    ids = await ground.submit("large", 300)
+    while await ground.waiting():
+        await ground.round()
+
+    assert [row.job_id for row in ground.rows] == ids
+    assert {row.message_id for row in ground.rows} == {f"{job}:1:1" for job in ids}
+
+
+async def test_a_single_job_of_another_tenant_is_in_the_next_round(ground: Ground) -> None:
+    await ground.submit("large", 500)
+    for _ in range(3):
+        await ground.round()
+    await ground.submit("small", 1)
+
+    assert (await ground.round())["small"] == 1
+
+
+async def test_nothing_is_issued_while_the_queue_holds_enough(ground: Ground) -> None:
+    await ground.submit("large", 200)
+    for _ in range(10):
+        await ground.round(take=False)
+    issued = len(ground.rows)
+    for _ in range(10):
+        assert not await ground.round(take=False)
+
+    assert issued < 50
+
+
+async def test_a_flood_of_high_priority_does_not_starve_the_low(ground: Ground) -> None:
+    await ground.submit("a", 20, priority=LOW)
+    await ground.submit("a", 400, priority=HIGH)
+    woken: list[int] = []
+    while await ground.waiting():
+        before = len(ground.rows)
+        await ground.round()
+        woken += [row.priority or 0 for row in ground.rows[before:]]
+
+    half = woken[: len(woken) // 2]
+    assert half.count(LOW) >= 5
+    assert half.count(HIGH) > 10 * half.count(LOW)
+
+
+async def test_a_job_canceled_while_it_waited_is_not_woken(ground: Ground) -> None:
+    ids = await ground.submit("large", 30)
+    waiting = {row["job_id"] for row in await ground.jobs.all("SELECT job_id FROM filaviva.turns")}
+    canceled = next(job for job in ids if job in waiting)
+    await ground.jobs.all("UPDATE filaviva.jobs SET state = 'canceled' WHERE id = :id", id=canceled)
+    while await ground.waiting():
+        await ground.round()
+
+    assert {row.job_id for row in ground.rows} == set(ids) - {canceled}
+
+
+async def test_only_one_process_gives_turns_and_another_follows_when_it_is_gone(
+    ground: Ground,
+) -> None:
+    second = ground.another("second")
+    await ground.submit("large", 50)
+
+    assert await second.step() == 0
+    await ground.jobs.all("UPDATE filaviva.turn_keeper SET until = clock_timestamp()")
+    ground.clock.now += 1.1
+    assert await second.step() > 0
+    ground.clock.now += 1.1
+    assert await ground.dispatcher.step() == 0
+
+
+async def test_while_nobody_gives_turns_everything_leaves_at_once(ground: Ground) -> None:
+    await ground.jobs.all("UPDATE filaviva.turn_keeper SET until = clock_timestamp()")
+    await ground.turns.step()
+
+    await ground.submit("large", 50)
+
+    assert (len(ground.rows), await ground.waiting()) == (50, 0)
+
+
+async def test_what_waits_for_its_turn_is_not_taken_for_lost(ground: Ground, told: Told) -> None:
+    ids = await ground.submit("large", 50)
+    await ground.confirm(ground.rows)
+    await ground.jobs.all("UPDATE filaviva.jobs SET queued_at = queued_at - interval '1 h'")
+    issued = {row.job_id for row in ground.rows}
+
+    await Reconciler(ground.jobs.engine, ground.depths, told.announcer).step()
+
+    assert {row.job_id for row in told.rows} == issued
+    assert len(issued) < len(ids)
+
+
+async def test_a_tenant_whose_own_limit_keeps_jobs_back_gets_no_turn(ground: Ground) -> None:
+    await ground.submit("large", 60)
+    await ground.submit("small", 10)
+    ground.limits.hold({("large", ""): Limit(running=1)})
+    await ground.jobs.queued(tenant="'large'", parked_reason="'limit'")
+
+    assert set(await ground.round()) == {"small"}
+
+
+async def test_a_round_that_fails_gives_nothing_and_the_next_gives_it(ground: Ground) -> None:
+    await ground.submit("large", 50)
+    await ground.jobs.all("ALTER TABLE filaviva.outbox RENAME TO away")
+    before = await ground.waiting()
+
+    assert await ground.dispatcher.step() == 0
+    assert await ground.waiting() == before
+    await ground.jobs.all("ALTER TABLE filaviva.away RENAME TO outbox")
+    assert await ground.round()
