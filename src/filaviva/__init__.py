@@ -12,11 +12,14 @@ if TYPE_CHECKING:
         InvalidInput,
         InvalidOutput,
         LeaseLost,
+        NotPublished,
         Refused,
         Retryable,
         Terminal,
     )
+    from filaviva.event_publisher import Publisher
     from filaviva.policy import Policy
+    from filaviva.service_outbox import Outbox
     from filaviva_contracts import Contract
 
 __all__ = [
@@ -28,7 +31,10 @@ __all__ = [
     "InvalidInput",
     "InvalidOutput",
     "LeaseLost",
+    "NotPublished",
+    "Outbox",
     "Policy",
+    "Publisher",
     "Refused",
     "Retryable",
     "SyncContext",
@@ -42,7 +48,9 @@ _PLACES: Final = {
     "App": "filaviva.app",
     "Context": "filaviva.context",
     "Contract": "filaviva_contracts",
+    "Outbox": "filaviva.service_outbox",
     "Policy": "filaviva.policy",
+    "Publisher": "filaviva.event_publisher",
     "SyncContext": "filaviva.context",
     "Usage": "filaviva.context",
 }

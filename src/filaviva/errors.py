@@ -55,6 +55,10 @@ class Unreachable(FilavivaError):
 class NotPublished(FilavivaError):
     """The broker has not taken the message over; it is still ours."""
 
+    def __init__(self, message: str, *, event_id: str | None = None) -> None:
+        super().__init__(message)
+        self.event_id = event_id
+
 
 class NotFound(FilavivaError):
     """There is no such thing, or it belongs to another tenant."""

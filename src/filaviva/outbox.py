@@ -19,6 +19,21 @@ RETURNING = """id, exchange, routing_key, message_id, event_id, type, data::text
     extract(epoch FROM not_before - clock_timestamp())::float8 AS pause_seconds,
     mandatory, created_at, parked_at IS NOT NULL AS parked, attributes::text AS attributes"""
 
+
+@dataclass(frozen=True, slots=True)
+class OutboxTable:
+    """Where outbox rows are, and how they are read as such."""
+
+    name: str
+    returning: str
+
+    def instead(self, statement: str) -> str:
+        """Give a statement on our table as one on this table."""
+        return statement.replace(RETURNING, self.returning).replace(OURS.name, self.name)
+
+
+OURS = OutboxTable("filaviva.outbox", RETURNING)
+
 _ADD = f"""
 INSERT INTO filaviva.outbox (exchange, routing_key, message_id, event_id, type, data, job_id, epoch,
     correlation_id, traceparent, priority, not_before, mandatory, attributes)

@@ -31,7 +31,7 @@ from filaviva.broker.topology import Topology
 from filaviva.database.transaction import DATABASE_ERRORS, transact
 from filaviva.errors import Unreachable
 from filaviva.failpoints import passing
-from filaviva.outbox import RETURNING, OutboxRow
+from filaviva.outbox import OURS, RETURNING, OutboxRow, OutboxTable
 from filaviva.service import wait
 from filaviva_contracts.envelope import Envelope
 from filaviva_contracts.names import parse_wire_type, schema_uri
@@ -62,7 +62,7 @@ WITH kept AS MATERIALIZED (
     SELECT * FROM unnest($1::bigint[], $2::text[], $3::boolean[]) AS x(id, error, parked)),
 locked AS MATERIALIZED (
     SELECT id FROM filaviva.outbox WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE)
-UPDATE filaviva.outbox SET
+UPDATE filaviva.outbox AS outbox SET
     tries = tries + 1, error = kept.error,
     parked_at = CASE WHEN kept.parked THEN coalesce(parked_at, clock_timestamp())
         ELSE parked_at END,
@@ -124,6 +124,7 @@ class Relay:
         lock: timedelta = timedelta(seconds=25),
         lanes: int = 2,
         listener: Listener | None = None,
+        table: OutboxTable = OURS,
     ) -> None:
         self._engine = engine
         self._publisher = publisher
@@ -133,6 +134,9 @@ class Relay:
         self._lock = lock.total_seconds()
         self._lanes = lanes
         self._listener = listener or _ignore
+        self._fetch_due, self._delete, self._keep_back = map(
+            table.instead, (_FETCH, _DELETE, _KEEP)
+        )
         self._waiting: deque[tuple[OutboxRow, float]] = deque()
         self._arrived = asyncio.Event()
         self._confirmed: set[int] = set()  # published, and not yet deleted
@@ -232,7 +236,7 @@ class Relay:
         return len(confirmed)
 
     async def _fetch(self, connection: AsyncConnection, limit: int) -> list[OutboxRow]:
-        found = await connection.exec_driver_sql(_FETCH, (limit, self._lock))
+        found = await connection.exec_driver_sql(self._fetch_due, (limit, self._lock))
         records: Sequence[Sequence[Any]] = found.all()
         return sorted((OutboxRow(*record) for record in records), key=lambda row: row.id)
 
@@ -240,7 +244,7 @@ class Relay:
         """Delete what is published; what the database does not take now stays remembered."""
         ids = sorted(self._confirmed)
         if ids:
-            await transact(self._engine, lambda on: on.exec_driver_sql(_DELETE, (ids,)))
+            await transact(self._engine, lambda on: on.exec_driver_sql(self._delete, (ids,)))
             self._confirmed.difference_update(ids)
 
     async def _keep(self, answers: Sequence[tuple[OutboxRow, Published]]) -> None:
@@ -251,7 +255,7 @@ class Relay:
             [_why(outcome)[:_LONGEST_ERROR] for _, outcome in answers],
             [isinstance(outcome, Unroutable | Offending) for _, outcome in answers],
         )
-        await transact(self._engine, lambda on: on.exec_driver_sql(_KEEP, arguments))
+        await transact(self._engine, lambda on: on.exec_driver_sql(self._keep_back, arguments))
 
     def _outgoing(self, row: OutboxRow) -> Outgoing:
         exchange, routing_key = row.exchange, row.routing_key

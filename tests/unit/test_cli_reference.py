@@ -155,7 +155,7 @@ def _commands(text: str) -> Iterator[tuple[str, str]]:
     # In code only: prose may say "filaviva" as well.
     for code in re.findall(r"```sh\n(.*?)```|`([^`\n]*)`", text, re.DOTALL):
         yield from re.findall(
-            r"(?<!-p )(?<!--owner )\bfilaviva ([a-z]+)(?: ([a-z][a-z|-]*))?", "".join(code)
+            r"(?<!-p )(?<!--owner )\bfilaviva ([a-z]+(?:-[a-z]+)*)(?: ([a-z][a-z|-]*))?", "".join(code)
         )
 
 

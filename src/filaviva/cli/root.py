@@ -17,6 +17,10 @@ class Commands(Deferred):
             "Migrate the database, declare the topology, publish an app's contracts.",
         ),
         "run": ("filaviva.cli.run:app", "Run one service in the foreground."),
+        "outbox-table": (
+            "filaviva.cli.outbox_table:app",
+            "Print the SQL of the outbox for a service's own database.",
+        ),
         "dev": (
             "filaviva.dev.command:app",
             "Run the embedded stack: every service as its own process.",

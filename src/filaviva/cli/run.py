@@ -1,5 +1,6 @@
 """`filaviva run SERVICE`: find a service among the installed packages and run it."""
 
+import os
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Final
@@ -14,8 +15,18 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
-def run(service: Annotated[str, typer.Argument(help="producer, worker, …")]) -> None:
+def run(
+    service: Annotated[str, typer.Argument(help="producer, worker, …")],
+    *,
+    postgres: Annotated[
+        str | None,
+        typer.Option(help="The database, instead of FILAVIVA_POSTGRES__URL (others may see it)."),
+    ] = None,
+) -> None:
     """Run one service in the foreground until SIGTERM or Ctrl-C; settings come from FILAVIVA_…"""
+    if postgres is not None:
+        os.environ["FILAVIVA_POSTGRES__URL"] = postgres
+        os.environ.pop("FILAVIVA_POSTGRES__URL_FILE", None)
     main = _load(find(service))
     main()
 

@@ -1,0 +1,87 @@
+"""Publish events straight to the broker, from any service that has AMQP and Python.
+
+Before: an event. After: the broker has routed and confirmed it; it is as safe as the broker.
+May happen twice: with the same id it is the same event to every handler.
+"""
+
+from datetime import UTC, datetime
+from typing import Self
+from uuid import UUID
+
+import uuid_utils
+
+from filaviva import events
+from filaviva.broker.messages import Confirmed, Outgoing
+from filaviva.broker.publisher import Publisher as BrokerPublisher
+from filaviva.broker.topology import Topology
+from filaviva.errors import NotPublished
+from filaviva_contracts import Contract, Envelope
+
+
+class Publisher:
+    """`async with Publisher(url, source="/billing") as publisher: await publisher.publish(event)`.
+
+    One for each process: it keeps its connection, and many tasks may publish at once.
+    """
+
+    def __init__(self, url: str, *, source: str, confirm_timeout: float = 10) -> None:
+        self._publisher = BrokerPublisher(url, confirm_timeout=confirm_timeout)
+        self._source = source
+        self._exchange = Topology().events
+
+    async def __aenter__(self) -> Self:
+        await self._publisher.connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._publisher.close()
+
+    async def publish(  # noqa: PLR0913 - the attributes of an event
+        self,
+        event: Contract,
+        *,
+        id: str | UUID | None = None,  # noqa: A002 - CloudEvents' word
+        subject: str | None = None,
+        time: datetime | None = None,
+        tenant: str | None = None,
+        correlation_id: str | None = None,
+        traceparent: str | None = None,
+    ) -> str:
+        """Return the event's id once the broker has taken it over.
+
+        NotPublished: nobody knows whether it has. Publish again under the id that the error names.
+        """
+        envelope = Envelope.of(
+            event,
+            id=str(id or uuid_utils.uuid7()),
+            source=self._source,
+            subject=subject,
+            time=time or datetime.now(UTC),
+            correlationid=correlation_id,
+            traceparent=traceparent,
+            extensions={} if tenant is None else {events.TENANT: tenant},
+        )
+        message = Outgoing(
+            exchange=self._exchange,
+            routing_key=envelope.type,
+            body=_checked(envelope),
+            message_id=events.message_id(events.read(envelope)),
+            type=envelope.type,
+            correlation_id=correlation_id,
+            timestamp=envelope.time,
+            headers={} if traceparent is None else {"traceparent": traceparent},
+        )
+        (outcome,) = await self._publisher.publish([message])
+        if not isinstance(outcome, Confirmed):
+            raise NotPublished(f"{envelope.type}: {outcome.why}", event_id=envelope.id)
+        return envelope.id
+
+
+def _checked(envelope: Envelope) -> bytes:
+    body = envelope.encode()
+    if len(body) > events.LARGEST:
+        raise ValueError(
+            f"{envelope.type}: found {len(body)} bytes, expected at most {events.LARGEST}; "
+            "put large content elsewhere"
+        )
+    return body

@@ -1,0 +1,142 @@
+"""`filaviva run relay`: publish the events that a service has put into its own outbox.
+
+Before: committed rows in `filaviva_outbox`. After: the broker has confirmed them, and they are
+deleted. May happen twice: after a crash a row is published again, under the same id.
+"""
+
+import asyncio
+from datetime import timedelta
+from typing import Final
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from filaviva import service
+from filaviva.broker.publisher import Publisher
+from filaviva.database import connect
+from filaviva.database.transaction import DATABASE_ERRORS, code, transact, words
+from filaviva.errors import ConfigurationError
+from filaviva.relay import BatchRelayed, Fact, Relay, RowParked
+from filaviva.service import LoopLag, serve, wait
+from filaviva.service_outbox import DEFINITION, NAME, OF_A_SERVICE
+from filaviva.settings import Settings
+from filaviva.telemetry.endpoint import Endpoint
+from filaviva.telemetry.metrics import Metrics
+
+log = structlog.get_logger("filaviva")
+
+METRICS_PORT: Final = 9106
+# Nobody tells us of a commit: this is how late an event leaves at most.
+_PAUSE: Final = timedelta(seconds=0.25)
+_PRESENT: Final = "SELECT to_regclass($1) IS NOT NULL"
+# CREATE … IF NOT EXISTS of two at once fails for one of them.
+_ALONE: Final = "SELECT pg_advisory_xact_lock(x'66696c61'::int)"
+_NO_RIGHT: Final = "42501"
+_COUNT: Final = f"""
+SELECT count(*) FROM (SELECT FROM {NAME} LIMIT 100000) AS waiting
+"""
+_OUTCOMES: Final = ("confirmed", "unroutable", "offending", "not_ready", "unknown")
+
+
+async def relay(settings: Settings, stop: asyncio.Event) -> None:
+    """Relay until stopped."""
+    metrics = Metrics()
+    engine = connect(settings.postgres.url.get_secret_value(), name="filaviva-relay", size=4)
+    publisher = Publisher(
+        settings.broker.url.get_secret_value(),
+        confirm_timeout=settings.broker.confirm_timeout_seconds,
+    )
+    await make_table(engine, stop)
+    relaying = Relay(
+        engine, publisher, pause=_PAUSE, listener=Meter(metrics), table=OF_A_SERVICE, lanes=0
+    )
+    watch = Watch(engine, metrics)
+
+    async def problems() -> list[str]:
+        return [*watch.problems, *publisher.problems()]
+
+    port = settings.metrics.port or METRICS_PORT
+    endpoint = Endpoint(metrics.registry, problems, host=settings.metrics.host, port=port)
+    await serve(relaying, publisher, watch, endpoint, LoopLag(metrics), stop=stop)
+    await publisher.close()
+    await engine.dispose()
+
+
+async def make_table(engine: AsyncEngine, stop: asyncio.Event) -> None:
+    """Make the outbox where it is missing; wait for a database that is away."""
+    while not stop.is_set():
+        try:
+            await transact(engine, _make)
+        except DATABASE_ERRORS as refused:
+            if code(refused) == _NO_RIGHT:
+                raise ConfigurationError(
+                    f"there is no table {NAME}, and this user may not make it "
+                    f"({words(refused)}): run `filaviva outbox-table | psql`"
+                ) from refused
+            log.warning("the outbox waits for the database", why=words(refused)[:200])
+            await wait(stop, 1)
+        else:
+            return
+
+
+async def _make(connection: AsyncConnection) -> None:
+    found = await connection.exec_driver_sql(_PRESENT, (NAME,))
+    if found.scalar():
+        return
+    await connection.exec_driver_sql(_ALONE)
+    for statement in DEFINITION:
+        await connection.exec_driver_sql(statement)
+
+
+class Watch:
+    """How much waits, looked up now and then; and whether the database answers."""
+
+    def __init__(self, engine: AsyncEngine, metrics: Metrics, *, every_seconds: float = 2) -> None:
+        self._engine = engine
+        self._metrics = metrics
+        self._every = every_seconds
+        self.problems: list[str] = ["database: not asked yet"]
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look until stopped."""
+        while not stop.is_set():
+            await self.step()
+            await wait(stop, self._every)
+
+    async def step(self) -> int:
+        """Look once; return how many wait."""
+        try:
+            async with self._engine.connect() as connection:
+                waiting = int((await connection.exec_driver_sql(_COUNT)).scalar_one())
+        except DATABASE_ERRORS as away:
+            self.problems = [f"database: {words(away)[:200]}"]
+            return 0
+        self.problems = []
+        self._metrics.outbox_pending.set(waiting)
+        return waiting
+
+
+class Meter:
+    """Turn the relay's facts into metrics; a parked row is told, for a person must look at it."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._confirms = {one: metrics.publish_confirm.labels(one) for one in _OUTCOMES}
+
+    def __call__(self, fact: Fact) -> None:
+        """Take in one fact."""
+        match fact:
+            case BatchRelayed():
+                for outcome, confirm in self._confirms.items():
+                    if getattr(fact, outcome):
+                        confirm.observe(fact.seconds)
+            case RowParked(row, kind, why):
+                log.error("parked", kind=kind, message_id=row.message_id, why=why)
+
+
+def main() -> None:
+    """Run the relay service."""
+    service.run("relay", relay)
+
+
+if __name__ == "__main__":
+    main()

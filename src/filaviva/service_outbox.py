@@ -1,0 +1,157 @@
+"""The outbox of any service: events that leave with its own transaction, in its own database.
+
+Before: an event and an open session. After: a row that shares the fate of the service's own writes;
+`filaviva run relay` publishes it. May happen twice: a row may be published again after a crash,
+with the same id, and every handler knows what it has had.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID
+
+import uuid_utils
+from sqlalchemy import BigInteger, Column, FetchedValue, Identity, Table, Text, cast, literal
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session, registry
+
+from filaviva import canonical, events
+from filaviva.broker.topology import Topology
+from filaviva.errors import Rejected
+from filaviva.outbox import OutboxTable
+from filaviva_contracts import Contract, wire_type
+
+NAME: Final = "filaviva_outbox"
+
+# One statement after the other, each to be run as often as one likes.
+DEFINITION: Final = (
+    """\
+CREATE TABLE IF NOT EXISTS filaviva_outbox (
+    id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    event_id        text NOT NULL DEFAULT gen_random_uuid()::text
+                    CHECK (octet_length(event_id) BETWEEN 1 AND 200),
+    source          text NOT NULL DEFAULT '/' || current_database(),
+    type            text NOT NULL CHECK (type ~ '\\.v[1-9][0-9]*$' AND octet_length(type) <= 200),
+    data            jsonb NOT NULL CHECK (octet_length(data::text) <= 60000),
+    attributes      jsonb NOT NULL DEFAULT '{}',  -- more of CloudEvents: subject, time, extensions
+    correlation_id  text CHECK (octet_length(correlation_id) <= 200),
+    traceparent     text,
+    locked_until    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    tries           integer NOT NULL DEFAULT 0,
+    parked_at       timestamptz,
+    error           text,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000)
+""",
+    "CREATE INDEX IF NOT EXISTS filaviva_outbox_due ON filaviva_outbox (locked_until)\n",
+)
+
+OF_A_SERVICE: Final = OutboxTable(
+    NAME,
+    f"""id, '{Topology().events}' AS exchange, type AS routing_key, event_id AS message_id,
+    event_id, type, data::text AS data, NULL::uuid AS job_id, NULL::bigint AS epoch,
+    correlation_id, traceparent, NULL::smallint AS priority, NULL::float8 AS pause_seconds,
+    true AS mandatory, created_at, parked_at IS NOT NULL AS parked,
+    (attributes || jsonb_build_object('source', source))::text AS attributes""",
+)
+
+_ROWS: Final = registry()
+_TABLE: Final = Table(
+    NAME,
+    _ROWS.metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("event_id", Text, nullable=False),
+    Column("source", Text, server_default=FetchedValue()),
+    Column("type", Text, nullable=False),
+    Column("data", JSONB, nullable=False),
+    Column("attributes", JSONB, nullable=False),
+    Column("correlation_id", Text),
+    Column("traceparent", Text),
+)
+
+
+class OutboxEvent:
+    """A row of the outbox, as a session sees it."""
+
+    def __init__(self, **columns: Any) -> None:
+        for name, value in columns.items():
+            setattr(self, name, value)
+
+
+_ROWS.map_imperatively(OutboxEvent, _TABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """An event that leaves when the session commits; it may be awaited, and waits for nothing."""
+
+    id: str
+
+    def __await__(self) -> Generator[Any, None, "Added"]:
+        """Return at once."""
+        yield from ()
+        return self
+
+
+class Outbox:
+    """Events that leave when the session commits, and never if it does not."""
+
+    def __init__(self, session: Session | AsyncSession, *, source: str | None = None) -> None:
+        self._session = session
+        self._source = source
+
+    def add(  # noqa: PLR0913 - the attributes of an event
+        self,
+        event: Contract,
+        *,
+        id: str | UUID | None = None,  # noqa: A002 - CloudEvents' word
+        subject: str | None = None,
+        time: datetime | None = None,
+        tenant: str | None = None,
+        correlation_id: str | None = None,
+        traceparent: str | None = None,
+    ) -> Added:
+        """Add an event to the session's transaction.
+
+        Choose the `id` if the same fact may be added again (`invoice-17-issued`): for the handlers
+        it is the same event then. The source is the database's name unless the outbox has one.
+        """
+        identity = str(id or uuid_utils.uuid7())
+        columns: dict[str, Any] = {} if self._source is None else {"source": self._source}
+        more = {"subject": subject, events.TENANT: tenant, "time": _written(time)}
+        row = OutboxEvent(
+            event_id=identity,
+            type=wire_type(event.contract_type, event.contract_version),
+            data=_json(_storable(event)),
+            attributes=_json(canonical.dumps({k: v for k, v in more.items() if v is not None})),
+            correlation_id=correlation_id,
+            traceparent=traceparent,
+            **columns,
+        )
+        self._session.add(row)
+        return Added(identity)
+
+
+def _json(text: str) -> Any:
+    # As text: the engine's own JSON writer may know neither Decimal nor exact numbers.
+    return cast(literal(text, Text), JSONB)
+
+
+def _storable(event: Contract) -> str:
+    text = event.model_dump_json()
+    if len(text.encode()) > events.LARGEST:
+        raise ValueError(
+            f"{event.contract_type}: found {len(text.encode())} bytes, expected at most "
+            f"{events.LARGEST}; put large content elsewhere"
+        )
+    try:
+        canonical.parse(text)
+    except Rejected as unstorable:
+        raise ValueError(f"{event.contract_type}: {unstorable.detail}") from None
+    return text
+
+
+def _written(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
