@@ -154,9 +154,8 @@ def test_every_command_that_a_page_or_the_doctor_names_exists() -> None:
 def _commands(text: str) -> Iterator[tuple[str, str]]:
     # In code only: prose may say "filaviva" as well.
     for code in re.findall(r"```sh\n(.*?)```|`([^`\n]*)`", text, re.DOTALL):
-        yield from re.findall(
-            r"(?<!-p )(?<!--owner )\bfilaviva ([a-z]+(?:-[a-z]+)*)(?: ([a-z][a-z|-]*))?", "".join(code)
-        )
+        named = r"(?<!-p )(?<!--owner )\bfilaviva ([a-z]+(?:-[a-z]+)*)(?: ([a-z][a-z|-]*))?"
+        yield from re.findall(named, "".join(code))
 
 
 def _exists(group: Any, name: str, inner: str) -> bool:
