@@ -64,6 +64,10 @@ class NotFound(FilavivaError):
     """There is no such thing, or it belongs to another tenant."""
 
 
+class Gone(NotFound):
+    """It was there, and has been removed for good."""
+
+
 @dataclass(frozen=True, slots=True)
 class Flaw:
     """One thing wrong with an input: where (JSON pointer) and what."""

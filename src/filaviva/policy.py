@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 Rules: TypeAlias = tuple[type[Exception], ...]
 ASYNC_TIMEOUT = 600.0
 _DAY = 86_400
+_MOST_DAYS = 36_500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,7 @@ class Policy:
     `retry_on` and `terminal_on` are exception classes; the most specific one decides.
     An async handler without a timeout gets 600 s. A sync handler with one runs in a process of its
     own, since a thread cannot be stopped; without one it runs in a thread, however long it takes.
+    `retention` is for how many days a finished job is kept; None: as the settings say.
     """
 
     max_attempts: int = 5
@@ -27,6 +29,7 @@ class Policy:
     timeout: float | None = None
     retry_on: Rules = ()
     terminal_on: Rules = ()
+    retention: float | None = None
 
     def __post_init__(self) -> None:
         _whole("max_attempts", self.max_attempts, least=1, most=100)
@@ -35,6 +38,8 @@ class Policy:
         _seconds("jitter", self.jitter, most=_DAY)
         if self.timeout is not None:
             _seconds("timeout", self.timeout, most=30 * _DAY)
+        if self.retention is not None:
+            _days("retention", self.retention)
         if self.timeout == 0:
             raise ValueError(f"timeout: found {self.timeout!r}, expected more than 0 seconds")
         if self.cap < self.base:
@@ -60,6 +65,7 @@ class Policy:
             "cap": self.cap,
             "jitter": self.jitter,
             "timeout": self.timeout,
+            "retentionDays": self.retention,
         }
 
 
@@ -98,6 +104,13 @@ def _seconds(name: str, found: object, *, most: float) -> None:
         raise TypeError(f"{name}: found {found!r}, expected a number of seconds")
     if not math.isfinite(found) or not 0 <= found <= most:
         raise ValueError(f"{name}: found {found!r}, expected 0 to {most} seconds")
+
+
+def _days(name: str, found: object) -> None:
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise TypeError(f"{name}: found {found!r}, expected a number of days")
+    if not math.isfinite(found) or not 0 < found <= _MOST_DAYS:
+        raise ValueError(f"{name}: found {found!r}, expected more than 0 to {_MOST_DAYS} days")
 
 
 def _classes(name: str, found: object) -> Rules:

@@ -13,6 +13,7 @@ from pydantic import (
     SecretStr,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
     field_validator,
 )
 from pydantic.fields import FieldInfo
@@ -20,6 +21,7 @@ from pydantic.fields import FieldInfo
 from filaviva.errors import ConfigurationError
 
 PREFIX: Final = "FILAVIVA_"
+REDELIVERY_DAYS: Final = 7
 _BETWEEN: Final = "__"
 _FILE: Final = "_FILE"
 _SECRET: Final = 32
@@ -153,6 +155,46 @@ class LinksSettings(Group):
         return url
 
 
+Days = Annotated[float, Field(gt=0, le=36_500)]
+
+
+class RetentionGroup(Group):
+    jobs_days: Days = Field(
+        default=90, description="finished jobs, with all that belongs to them; per type: Policy"
+    )
+    payloads_days: Days | None = Field(default=None, description="their data; as long as the job")
+    results_days: Days | None = Field(default=None, description="their results; likewise")
+    steps_days: Days | None = Field(default=None, description="their steps; likewise")
+    events_days: Days | None = Field(default=None, description="their timelines; likewise")
+    attempts_days: Days | None = Field(default=None, description="their attempts; likewise")
+    llm_calls_days: Days | None = Field(default=None, description="their model calls; likewise")
+    dead_letters_days: Days = Field(
+        default=90, description="closed dead letters; an open one is kept, and so is its job"
+    )
+    inbox_days: Days = Field(
+        default=120,
+        description="how long a message is known; a week more than dead letters at least",
+        validate_default=True,
+    )
+    audit_days: Days = Field(default=365, description="who did what")
+    tombstones_days: Days = Field(
+        default=365, description="how long a removed job is answered with 410 and not with 404"
+    )
+
+    @field_validator("inbox_days")
+    @classmethod
+    def _outlives_replays(cls, days: float, known: ValidationInfo) -> float:
+        # A replayed message comes to everybody who read it before; and a message may wait for its
+        # second delivery while nobody consumes.
+        least = known.data.get("dead_letters_days", 0) + REDELIVERY_DAYS
+        if days < least:
+            raise ValueError(
+                f"at least {least:g}: dead letters may be replayed until then, and a message be "
+                f"delivered again {REDELIVERY_DAYS} days later"
+            )
+        return days
+
+
 class SlackSettings(Group):
     webhook_url: SecretStr | None = Field(
         default=None, description="an incoming webhook; without one alerts stay in the database"
@@ -181,6 +223,7 @@ class Settings(FromEnvironment):
     metrics: MetricsSettings = MetricsSettings()
     producer: ProducerGroup = ProducerGroup()
     worker: WorkerGroup = WorkerGroup()
+    retention: RetentionGroup = RetentionGroup()
     slack: SlackSettings = SlackSettings()
     links: LinksSettings = LinksSettings()
 

@@ -61,6 +61,8 @@ async def test_a_new_job_looks_like_this(producer: Producer) -> None:
         "parkedReason": None,
         "parentId": None,
         "itemIndex": None,
+        "removed": [],
+        "erasedAt": None,
         "links": {"self": address, **{part: f"{address}/{part}" for part in (*LISTS, "events")}},
     }
 

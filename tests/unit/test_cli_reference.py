@@ -13,6 +13,7 @@ from filaviva.outcome import ErrorClass
 from filaviva_contracts.wire import WIRE
 from filaviva_dlq_handler.api import Routes
 from filaviva_producer.canceling import Canceling
+from filaviva_producer.erasing import Erasing
 from filaviva_producer.publishing import Publishing
 from filaviva_producer.reading import Reading
 from filaviva_producer.scheduling import Scheduling
@@ -65,6 +66,7 @@ def test_every_route_is_on_the_page_of_the_http_api() -> None:
     faces = [
         Reading(means, means),
         Canceling(means, means, means),
+        Erasing(means),
         Scheduling(means, means, means),
         Publishing(means, means, means, means, means),
         Streaming(means, means, means),

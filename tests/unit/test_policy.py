@@ -24,6 +24,8 @@ def test_an_unknown_keyword_is_refused() -> None:
         ({"cap": float("inf")}, "cap: found inf"),
         ({"cap": 1, "base": 2}, "cap: found 1, expected at least base (2)"),
         ({"jitter": float("nan")}, "jitter: found nan"),
+        ({"retention": 0}, "retention: found 0, expected more than 0"),
+        ({"retention": "a year"}, "retention: found 'a year', expected a number of days"),
         ({"timeout": 0}, "timeout: found 0, expected more than 0 seconds"),
         ({"retry_on": (1,)}, "retry_on: found 1, expected exception classes"),
         ({"terminal_on": ("KeyError",)}, "terminal_on: found 'KeyError'"),

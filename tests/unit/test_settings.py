@@ -158,3 +158,18 @@ def test_reading_leaves_the_environment_as_it_was(
 
 def test_a_secret_does_not_show_in_a_printed_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "hush" not in repr(settings(monkeypatch))
+
+
+def test_messages_are_known_for_longer_than_dead_letters_may_be_replayed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for different in (
+        {"FILAVIVA_RETENTION__INBOX_DAYS": "96"},
+        {"FILAVIVA_RETENTION__DEAD_LETTERS_DAYS": "400"},
+    ):
+        said = refusal(monkeypatch, **different)
+        assert "FILAVIVA_RETENTION__INBOX_DAYS: found " in said
+        assert "expected at least" in said
+        assert "replayed" in said
+    both = {"FILAVIVA_RETENTION__INBOX_DAYS": "10", "FILAVIVA_RETENTION__DEAD_LETTERS_DAYS": "3"}
+    assert settings(monkeypatch, **both).retention.inbox_days == 10

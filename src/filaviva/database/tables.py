@@ -91,6 +91,8 @@ jobs = Table(
     Column("parked_reason", Text),
     Column("cancel_requested_at", DateTime(timezone=True)),
     Column("callback_url", Text),
+    Column("removed", ARRAY(Text)),
+    Column("erased_at", DateTime(timezone=True)),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("queued_at", DateTime(timezone=True), nullable=False),
     Column("started_at", DateTime(timezone=True)),
@@ -139,6 +141,15 @@ schedules = Table(
     Column("submitted_by", Text, nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("updated_at", DateTime(timezone=True), nullable=False),
+)
+
+tombstones = Table(
+    "tombstones",
+    metadata,
+    Column("job_id", Uuid, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("gone_at", DateTime(timezone=True), nullable=False),
 )
 
 job_events = Table(

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from filaviva.database.transaction import unreachable
-from filaviva.errors import Flaw, NotFound, Rejected, Unreachable
+from filaviva.errors import Flaw, Gone, NotFound, Rejected, Unreachable
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -29,6 +29,7 @@ _CODES = {
     405: "method_not_allowed",
     408: "too_slow",
     409: "conflict",
+    410: "gone",
     413: "body_too_large",
     415: "unsupported_media_type",
     422: "invalid_request",
@@ -92,6 +93,7 @@ def install(app: FastAPI) -> None:
     """Turn whatever a route raises into a problem."""
     app.add_exception_handler(Rejected, _rejected)
     app.add_exception_handler(NotFound, _not_found)
+    app.add_exception_handler(Gone, _removed)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(ClientDisconnect, _gone)
@@ -164,6 +166,10 @@ async def _rejected(request: Request, raised: Exception) -> Response:
 
 async def _not_found(request: Request, raised: Exception) -> Response:
     return problem(request, 404, "not_found", str(raised) or _DETAILS[404])
+
+
+async def _removed(request: Request, raised: Exception) -> Response:
+    return problem(request, 410, "gone", str(raised))
 
 
 async def _http(request: Request, raised: Exception) -> Response:

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.database import tables
-from filaviva.errors import NotFound
+from filaviva.operations.tombstones import absent
 
 _JSON_COLUMNS = ("progress", "result", "error", "labels", "data")
 
@@ -63,6 +63,8 @@ class Job:
     parked_reason: str | None
     parent_id: UUID | None
     item_index: int | None
+    removed: Sequence[str] | None
+    erased_at: datetime | None
 
     @property
     def is_batch(self) -> bool:
@@ -159,7 +161,7 @@ async def get_with(
     )
     row = (await connection.execute(wanted)).one_or_none()
     if row is None:
-        raise NotFound(f"there is no job {job_id}")
+        raise await absent(connection, job_id, reach.tenant, reach.types)
     return Job(*row[: len(columns)]), tuple(row[len(columns) :])
 
 
@@ -168,7 +170,7 @@ async def tenant_of(connection: AsyncConnection, job_id: UUID) -> str:
     jobs = tables.jobs
     found: str | None = await connection.scalar(select(jobs.c.tenant).where(jobs.c.id == job_id))
     if found is None:
-        raise NotFound(f"there is no job {job_id}")
+        raise await absent(connection, job_id)
     return found
 
 

@@ -20,6 +20,7 @@ from filaviva.errors import Flaw, NotFound, Rejected
 from filaviva.operations import audit
 from filaviva.operations.corrections import Validate, corrected, readable, validator
 from filaviva.operations.dead_letters import Filter
+from filaviva.operations.erasure import without_data
 from filaviva.operations.reach import EVERYTHING, Reach
 from filaviva.operations.replay_report import report
 from filaviva.registry import Registry
@@ -110,7 +111,12 @@ async def _take(
 ) -> tuple[list[Any], dict[str, str]]:
     """Lock the letters in key order and put the open ones under the replay."""
     found = await _locked(connection, request, reach)
-    refused = {str(row.id): why for row in found if (why := _refusal(row, request, registry))}
+    lost = await without_data(connection, {row.job_id for row in found if row.job_id})
+    refused = {
+        str(row.id): why
+        for row in found
+        if (why := _refusal(row, request, registry) or lost.get(row.job_id))
+    }
     taken = [row for row in found if str(row.id) not in refused]
     if not taken:
         why = next(iter(refused.values()))

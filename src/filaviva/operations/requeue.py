@@ -32,13 +32,14 @@ class Requeued:
 _REQUEUE = """
 WITH wanted AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::text[]) AS x(id, payload)),
 locked AS MATERIALIZED (
-    SELECT id, parent_id, state, parked_reason FROM filaviva.jobs
+    SELECT id, parent_id, state, parked_reason, erased_at, removed FROM filaviva.jobs
     WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE),
 mine AS MATERIALIZED (
     SELECT locked.id, locked.parent_id, wanted.payload, batches.concurrency
     FROM locked JOIN wanted USING (id)
     LEFT JOIN filaviva.batches ON batches.job_id = locked.parent_id
-    WHERE locked.parked_reason IS DISTINCT FROM 'items' AND (
+    WHERE locked.erased_at IS NULL AND NOT 'payload' = ANY(coalesce(locked.removed, '{}'))
+        AND locked.parked_reason IS DISTINCT FROM 'items' AND (
         locked.state IN ('failed', 'canceled')
         OR (locked.state = 'queued' AND locked.parked_reason <> 'concurrency'))),
 done AS (
@@ -50,7 +51,8 @@ done AS (
         payload = coalesce(mine.payload::jsonb, jobs.payload),
         revision = jobs.revision + (mine.payload IS NOT NULL)::int,
         lease_owner = NULL, lease_expires_at = NULL, claim_id = NULL, progress = NULL,
-        cancel_requested_at = NULL, result = NULL, error = NULL, finished_at = NULL,
+        cancel_requested_at = NULL, result = NULL, error = NULL, removed = NULL,
+        finished_at = NULL,
         queued_at = clock_timestamp(), updated_at = clock_timestamp()
     FROM mine WHERE jobs.id = mine.id
     RETURNING jobs.id AS job_id, jobs.epoch, jobs.issue, jobs.type, jobs.version, jobs.queue,
@@ -85,8 +87,9 @@ async def requeue(  # noqa: PLR0913 - who, what, why
 ) -> Requeued:
     """Queue these jobs again; `payloads` is corrected, validated JSON text for some of them.
 
-    Only failed, canceled and parked jobs go; compare with what comes back. The caller writes the
-    audit log and, after its commit, hands the messages to the relay.
+    Only failed, canceled and parked jobs go that still have their data (`erasure.without_data`);
+    compare with what comes back. The caller writes the audit log and, after its commit, hands the
+    messages to the relay.
     """
     wanted = sorted(set(job_ids))
     if not wanted:

@@ -59,6 +59,8 @@ def job_summary(found: Job, language: str = "en") -> dict[str, Any]:
         "parkedReason": None if found.is_batch else found.parked_reason,
         "parentId": None if found.parent_id is None else str(found.parent_id),
         "itemIndex": found.item_index,
+        "removed": list(found.removed or ()),
+        "erasedAt": moment(found.erased_at),
         "links": {"self": address, **{part: f"{address}/{part}" for part in parts}},
     }
 

@@ -95,6 +95,9 @@ class Metrics:
         self.consumer_rebuilt = self._counter(
             "consumer_rebuilt_total", "Consumers built again", "cause"
         )
+        self.rows_removed = self._counter(
+            "rows_removed_total", "Removed because nothing has to be kept longer", "what"
+        )
 
     def _worker(self) -> None:
         self.lease_lost = self._counter(

@@ -26,6 +26,7 @@ from filaviva.telemetry.metrics import Metrics
 from filaviva.turns import Turns
 from filaviva_producer.api import Api
 from filaviva_producer.canceling import Canceling
+from filaviva_producer.erasing import Erasing
 from filaviva_producer.meter import Meter
 from filaviva_producer.page.acting import actions
 from filaviva_producer.page.routes import Page
@@ -74,6 +75,7 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
             links=links,
         ),
         Reading(engine, watch, links),
+        Erasing(engine),
         Scheduling(engine, registry, submitter, http.max_data_bytes),
         Publishing(engine, relay.hand_over, registry, pressure, metrics),
         canceling,

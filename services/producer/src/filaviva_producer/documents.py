@@ -75,6 +75,8 @@ class JobSummary(Shape):
     parked_reason: str | None
     parent_id: str | None = Field(description="the batch whose item it is")
     item_index: int | None
+    removed: list[str] = Field(description="what has been kept for long enough already")
+    erased_at: datetime | None = Field(description="since when it is without data")
     links: dict[str, str]
 
 
@@ -104,6 +106,14 @@ class Item(Shape):
     error: Error | None
     cost_usd: str
     attempts: int = Field(description="how often it was begun")
+
+
+class Erased(Shape):
+    """A job whose data is erased."""
+
+    job_id: str
+    erased_at: datetime
+    items: int = Field(description="items of the batch that were erased with it")
 
 
 class Attempt(Shape):

@@ -46,8 +46,8 @@ class Reading:
     def router(self) -> APIRouter:
         """Give the routes."""
         router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-        refusals = documented(401, 403, 404, 422, 500, 503)
-        lists = {key: value for key, value in refusals.items() if key != 404}  # noqa: PLR2004
+        refusals = documented(401, 403, 404, 410, 422, 500, 503)
+        lists = {key: value for key, value in refusals.items() if key not in {404, 410}}
 
         def add(path: str, route: Any, name: str, model: Any, **more: Any) -> None:
             more.setdefault("responses", refusals)

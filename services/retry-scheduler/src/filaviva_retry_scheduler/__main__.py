@@ -27,6 +27,7 @@ from filaviva_retry_scheduler.dispatcher import Dispatcher
 from filaviva_retry_scheduler.meter import Meter
 from filaviva_retry_scheduler.readiness import Readiness
 from filaviva_retry_scheduler.reconciler import Reconciler
+from filaviva_retry_scheduler.retention import Retention
 from filaviva_retry_scheduler.scheduler import CONSUMER, Scheduler
 from filaviva_retry_scheduler.sweeper import Sweeper
 
@@ -43,7 +44,8 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     publisher = Publisher(broker, confirm_timeout=settings.broker.confirm_timeout_seconds)
     relay, notifier = Relay(engine, publisher), Notifier(engine)
     following = Following(engine, hand_over=relay.hand_over, changed=notifier.changed)
-    announcer = Announcer(relay.hand_over, listener=Meter(metrics), changed=following.changed)
+    meter = Meter(metrics)
+    announcer = Announcer(relay.hand_over, listener=meter, changed=following.changed)
 
     def settle(delivery: Delivery) -> None:
         consumer.settle(delivery)
@@ -59,13 +61,18 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
         linger=LINGER,
     )
     depths = QueueDepths(broker)
-    sweeper = Sweeper(engine, announcer, lease_seconds=settings.worker.lease_seconds)
-    batches = BatchSweep(engine, following)
-    reconciler = Reconciler(engine, depths, announcer)
-    calendar = Calendar(engine, announcer)
     limits, turn_depths = TenantLimits(engine), QueueDepths(broker, name="filaviva turns")
     keeper = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
     dispatcher = Dispatcher(engine, turn_depths, relay.hand_over, limits, keeper=keeper)
+    duties = (
+        Sweeper(engine, announcer, lease_seconds=settings.worker.lease_seconds),
+        BatchSweep(engine, following),
+        Reconciler(engine, depths, announcer),
+        Calendar(engine, announcer),
+        limits,
+        dispatcher,
+        Retention(engine, settings.retention, listener=meter),
+    )
     endpoint = Endpoint(
         metrics.registry,
         Readiness(engine, consumer, publisher),
@@ -77,8 +84,7 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
         # The scheduler works on until the consumer has let go of everything.
         support = (scheduler, relay, notifier, following, endpoint, LoopLag(metrics), depths)
         group.create_task(serve(*support, turn_depths, stop=after))
-        waiting = (batches, calendar, limits, dispatcher)
-        await serve(consumer, sweeper, reconciler, *waiting, stop=stop)
+        await serve(consumer, *duties, stop=stop)
         after.set()
     await publisher.close()
     await engine.dispose()

@@ -91,6 +91,14 @@ class ScheduleBroken:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class RowsRemoved:
+    """Something was older than it has to be kept."""
+
+    what: str
+    count: int
+
+
 Fact: TypeAlias = (
     AttemptLost
     | JobRequeued
@@ -102,6 +110,7 @@ Fact: TypeAlias = (
     | ScheduleFired
     | FiringsLeftOut
     | ScheduleBroken
+    | RowsRemoved
 )
 Listener: TypeAlias = Callable[[Fact], None]
 

@@ -12,6 +12,7 @@ from filaviva_retry_scheduler.facts import (
     JobRequeued,
     RequestDropped,
     RequestUnreadable,
+    RowsRemoved,
     ScheduleBroken,
     ScheduleFired,
     WakeUpReissued,
@@ -44,8 +45,8 @@ class Meter:
                 log.warning("a dead letter was missing and is sent again", job_id=str(job))
             case RequestDropped() | RequestUnreadable():
                 self._request(fact)
-            case ScheduleFired() | FiringsLeftOut() | ScheduleBroken():
-                self._schedule(fact)
+            case ScheduleFired() | FiringsLeftOut() | ScheduleBroken() | RowsRemoved():
+                self._by_the_clock(fact)
 
     def _request(self, fact: RequestDropped | RequestUnreadable) -> None:
         match fact:
@@ -55,17 +56,20 @@ class Meter:
                 self._metrics.contract_violations.labels("", "", "undecodable").inc()
                 log.warning("an unreadable message went to the dead letters", why=why)
 
-    def _schedule(self, fact: ScheduleFired | FiringsLeftOut | ScheduleBroken) -> None:
+    def _by_the_clock(
+        self, fact: ScheduleFired | FiringsLeftOut | ScheduleBroken | RowsRemoved
+    ) -> None:
         submitted = self._metrics.jobs_submitted
-        schedule = str(fact.schedule_id)
         match fact:
             case ScheduleFired(type=kind):
                 submitted.labels(kind, "schedule", "accepted").inc()
-            case FiringsLeftOut(type=kind, count=count):
+            case FiringsLeftOut(schedule_id=schedule, type=kind, count=count):
                 submitted.labels(kind, "schedule", "left_out").inc(count)
-                log.warning("times of a schedule were missed", schedule=schedule, count=count)
-            case ScheduleBroken(why=why):
-                log.warning("a schedule cannot fire", schedule=schedule, why=why)
+                log.warning("times of a schedule were missed", schedule=str(schedule), count=count)
+            case ScheduleBroken(schedule_id=schedule, why=why):
+                log.warning("a schedule cannot fire", schedule=str(schedule), why=why)
+            case RowsRemoved(what=what, count=count):
+                self._metrics.rows_removed.labels(what).inc(count)
 
     def _ended(self, fact: JobEnded) -> None:
         self._metrics.jobs_finished.labels(fact.type, fact.state).inc()
