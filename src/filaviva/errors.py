@@ -52,6 +52,10 @@ class Unreachable(FilavivaError):
     """The broker or the database does not answer."""
 
 
+class NotAdmitted(Unreachable):
+    """The broker is there and refuses the login or the virtual host: waiting will not help."""
+
+
 class NotPublished(FilavivaError):
     """The broker has not taken the message over; it is still ours."""
 

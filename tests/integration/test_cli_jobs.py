@@ -119,6 +119,22 @@ async def test_a_person_reads_plain_facts_and_nothing_of_what_is_not_known(
     assert shown.endswith("timeline\nnone\n")
 
 
+async def test_pauses_are_rounded_and_more_attempts_than_allowed_are_explained(
+    cli: CommandLine, jobs: Jobs
+) -> None:
+    job = await jobs.running(attempt=6, max_attempts=5)
+    await jobs.all("UPDATE filaviva.attempts SET pause_seconds = 1.7441234567")
+    usual = await jobs.running()
+
+    shown = await asyncio.to_thread(cli, "jobs", "get", str(job), "--attempts")
+    other = await asyncio.to_thread(cli, "jobs", "get", str(usual))
+
+    assert " 1.744 " in shown.out
+    assert "1.7441" not in shown.out
+    assert "a replay or retry gives a fresh allowance" in shown.out
+    assert "allowance" not in other.out
+
+
 async def test_a_timeline_shows_all_that_happened(cli: CommandLine, jobs: Jobs) -> None:
     job = await jobs.queued()
     why = "the provider has been down since noon and nobody knows when it will be back again"

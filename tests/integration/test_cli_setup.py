@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -68,6 +69,37 @@ def test_setup_with_an_absent_broker_is_told_as_unreachable(empty_database: str)
 
     assert failed.code == 5
     assert "sesame" not in failed.err
+
+
+def test_a_login_that_the_broker_refuses_is_a_configuration_error_as_the_databases_is(
+    empty_database: str, vhost: str, broker: Broker
+) -> None:
+    def stranger(url: str) -> str:
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+        return parts._replace(netloc=f"stranger:sesame@{host}").geturl()
+
+    def command(amqp: str, management: str) -> CommandLine:
+        return CommandLine(
+            FILAVIVA_APP=APP,
+            FILAVIVA_POSTGRES__URL=empty_database,
+            FILAVIVA_BROKER__URL=amqp,
+            FILAVIVA_BROKER__MANAGEMENT_URL=management,
+        )
+
+    managed = broker.management_url
+    unknown_user = command(stranger(vhost), managed)("setup")
+    unknown_vhost = command(f"{vhost}-none", managed)("setup")
+    command(vhost, managed)("setup")
+    unknown_reader = command(vhost, stranger(managed))("topology", "verify")
+
+    for refused in (unknown_user, unknown_vhost):
+        assert refused.code == 2
+        assert refused.err.startswith("FILAVIVA_BROKER__URL: ")
+        assert "sesame" not in refused.err
+    assert "'stranger'" in unknown_user.err
+    assert unknown_reader.code == 2
+    assert unknown_reader.err.startswith("FILAVIVA_BROKER__MANAGEMENT_URL: ")
 
 
 def test_published_contracts_are_listed_and_exported(cli: CommandLine, tmp_path: Path) -> None:

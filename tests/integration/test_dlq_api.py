@@ -135,6 +135,30 @@ async def test_a_misspelt_filter_is_refused(api: Running) -> None:
     refused(await api.client.get("/v1/dead-letters?stauts=open"), 422, "invalid_request")
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("dead-letters?status=opne", "'open', 'replaying', 'resolved' or 'discarded'"),
+        ("dead-letters?reason=exhausted", "'attempts_exhausted'"),
+        ("dead-letters?errorClass=Timeout", "'timeout'"),
+        ("failure-groups?state=closed", "'open', 'snoozed' or 'resolved'"),
+    ],
+)
+async def test_a_word_that_a_filter_does_not_know_is_refused_with_those_that_it_knows(
+    api: Running, path: str, expected: str
+) -> None:
+    answer = await api.client.get(f"/v1/{path}")
+
+    refused(answer, 422, "invalid_request")
+    assert expected in answer.json()["detail"]
+
+
+async def test_a_replay_of_a_misspelt_class_is_refused(api: Running) -> None:
+    body = {"scope": {"filter": {"errorClass": "upstraem"}}, "reason": "x"}
+
+    refused(await api.client.post("/v1/replays", json=body), 422, "invalid_request")
+
+
 async def test_the_payload_is_redacted_until_somebody_asks_and_is_remembered(api: Running) -> None:
     letter = await api.morgue.letter_of(payload=PAYLOAD)
     path = f"/v1/dead-letters/{letter['id']}"

@@ -1,5 +1,7 @@
 """The embedded servers: ready when start returns, kept over SIGKILL, apart from each other."""
 
+import os
+import signal
 from pathlib import Path
 
 import aio_pika
@@ -8,6 +10,7 @@ import pytest
 
 from filaviva.dev import EmbeddedPostgres
 from fixtures.management import Management
+from fixtures.waiting import until
 
 
 async def test_a_test_gets_a_database_of_its_own(empty_database: str) -> None:
@@ -61,6 +64,25 @@ async def test_postgres_keeps_what_was_committed_before_sigkill(tmp_path: Path) 
         await _execute(server.url, "SELECT one FROM kept")
     finally:
         server.stop()
+
+
+async def test_postgres_starts_at_once_beside_its_dead_predecessor_that_nobody_has_looked_at(
+    tmp_path: Path,
+) -> None:
+    first, second = EmbeddedPostgres(tmp_path), EmbeddedPostgres(tmp_path)
+    try:
+        first.start()
+        os.kill(first.pid, signal.SIGKILL)
+        dead = Path(f"/proc/{first.pid}/stat")  # nobody waits for it: it stays, as by a slow init
+        await until(lambda: dead.read_text().rpartition(")")[2].split()[0] == "Z")
+
+        second.start()
+
+        assert " Z " in dead.read_text()  # noqa: ASYNC240 - not a file that one waits for
+        await _execute(second.url, "SELECT 1")
+    finally:
+        second.stop()
+        first.kill()
 
 
 async def _execute(url: str, statement: str) -> None:

@@ -1,8 +1,10 @@
 """The command line answers at once, and its exit codes mean what they say."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from filaviva.errors import (
     ConfigurationError,
     FilavivaError,
     Flaw,
+    NotAdmitted,
     NotFound,
     Rejected,
     Unreachable,
@@ -73,6 +76,7 @@ def test_a_mistyped_command_is_a_usage_error_that_names_the_right_one() -> None:
         (ConfigurationError("x"), 2),
         (NotFound("x"), 3),
         (Unreachable("x"), 5),
+        (NotAdmitted("x"), 2),
         (FilavivaError("x"), 1),
         (Rejected("conflict", "x", status=409), 4),
         (Rejected("forbidden", "x", status=403), 4),
@@ -98,11 +102,57 @@ def test_every_flaw_of_an_input_is_told_with_its_pointer() -> None:
     ]
 
 
-def test_a_missing_setting_is_named_and_is_a_usage_error() -> None:
+def test_a_missing_setting_is_named_and_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where no stack runs
     answer = filaviva("keys", "list")
 
     assert answer.code == 2
     assert "FILAVIVA_POSTGRES__URL: found nothing" in answer.err
+
+
+@pytest.fixture
+def running_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder in which a stack says that it runs; the address of its database."""
+    monkeypatch.chdir(tmp_path)
+    postgres = "postgresql://dev@127.0.0.1:1/dev"
+    facts = {"postgres": postgres, "broker": "amqp://dev@127.0.0.1:1/", "brokerManagement": None}
+    (tmp_path / ".filaviva").mkdir()
+    (tmp_path / ".filaviva" / "dev.json").write_text(json.dumps(facts))
+    return postgres
+
+
+def test_without_addresses_a_command_acts_on_the_stack_that_runs_here(running_here: str) -> None:
+    listed, seen = filaviva("jobs", "list"), filaviva("doctor")
+
+    assert listed.code == 5
+    assert "dev@127.0.0.1:1/dev does not answer" in listed.err
+    assert seen.code == 1
+    assert "127.0.0.1:1/ cannot be used" in seen.out
+    assert "dev@127.0.0.1:1/dev cannot be used" in seen.out
+    assert CommandLine(FILAVIVA_POSTGRES__URL=running_here)("doctor").code == 1
+
+
+def test_who_names_a_server_never_acts_on_half_of_the_stack_that_runs_here(
+    running_here: str, tmp_path: Path
+) -> None:
+    other = "postgresql://ana@127.0.0.1:1/mine"
+    (tmp_path / "url").write_text(running_here)
+
+    named = CommandLine(FILAVIVA_POSTGRES__URL=other)("doctor")
+    in_a_file = CommandLine(FILAVIVA_POSTGRES__URL_FILE=str(tmp_path / "url"))("doctor")
+
+    for answer in (named, in_a_file):
+        assert answer.code == 2
+        assert "FILAVIVA_BROKER__URL: found nothing" in answer.err
+
+
+def test_a_broken_dev_json_is_as_good_as_none(running_here: str, tmp_path: Path) -> None:
+    assert running_here
+    for content in ("", "[]", '{"postgres": null}'):
+        (tmp_path / ".filaviva" / "dev.json").write_text(content)
+        assert filaviva("keys", "list").code == 2
 
 
 def test_an_absent_database_is_told_without_its_password() -> None:

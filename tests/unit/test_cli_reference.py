@@ -1,6 +1,8 @@
 """What the pages say is what the code does."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,15 @@ def test_a_generated_page_is_as_the_code_would_write_it(name: str) -> None:
     again = f"{name} is old: run .venv/bin/python -m filaviva.cli.reference"
 
     assert (ROOT / name).read_text() == PAGES[name](), again
+
+
+def test_asking_for_help_writes_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "filaviva.cli.reference", "--help"]
+
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert "FOLDER" in said.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_example_of_settings_names_every_variable_with_its_meaning() -> None:

@@ -16,9 +16,10 @@ from aiormq.exceptions import (
     ChannelNotFoundEntity,
     ChannelPreconditionFailed,
     InvalidFrameError,
+    ProbableAuthenticationError,
 )
 
-from filaviva.errors import Unreachable
+from filaviva.errors import NotAdmitted, Unreachable
 
 __all__ = [
     "ACCESS_REFUSED",
@@ -79,7 +80,12 @@ async def connect(url: str, *, name: str) -> Connection:
                     _with_heartbeat(url), client_properties={"connection_name": name}
                 )
             except InvalidFrameError as closed:  # the library's words for a Close before OpenOk
-                raise Unreachable(_locked_out(url)) from closed
+                raise NotAdmitted(_locked_out(url)) from closed
+            except ProbableAuthenticationError as refused:
+                who = unquote(urlsplit(url).username or "")
+                raise NotAdmitted(
+                    f"the broker refuses user {who!r}: {_explain(refused)}"
+                ) from refused
 
 
 async def open_channel(connection: Connection, *, confirms: bool) -> Channel:

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 import httpx2
 
 from filaviva.broker.topology import Binding, Declarations, Exchange, Queue
-from filaviva.errors import Unreachable
+from filaviva.errors import ConfigurationError, Unreachable
 
 # Policy keys that would change how our queues behave; the queue's own arguments say nothing of it.
 _POLICY_KEYS = frozenset(
@@ -28,6 +28,7 @@ _POLICY_KEYS = frozenset(
 
 
 NOTHING: Final = "nothing"
+_REFUSALS: Final = (401, 403)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,13 @@ async def read_back(management_url: str, vhost: str) -> Present:
                 (await client.get(f"/api/{kind}/{where}")).raise_for_status().json()
                 for kind in ("exchanges", "queues", "bindings")
             ]
+    except httpx2.HTTPStatusError as refused:
+        if refused.response.status_code in _REFUSALS:
+            raise ConfigurationError(
+                f"FILAVIVA_BROKER__MANAGEMENT_URL: the management API at {origin} refuses "
+                f"({refused.response.status_code}), expected a user with the tag monitoring"
+            ) from refused
+        raise Unreachable(f"the broker's management API at {origin}: {refused}") from refused
     except httpx2.HTTPError as failed:
         raise Unreachable(f"the broker's management API at {origin}: {failed}") from failed
     exchanges, queues, bindings = lists

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from filaviva.cli.here import environment
 from filaviva.database import connect, redacted
 from filaviva.database.transaction import DATABASE_ERRORS, code, transact, unreachable, words
 from filaviva.errors import ConfigurationError, FilavivaError, Unreachable
@@ -68,7 +69,7 @@ def on_connection(work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
 @asynccontextmanager
 async def engine() -> AsyncIterator[AsyncEngine]:
     """Open an engine on the database that the settings name; its errors leave as our own."""
-    url = read(DatabaseSettings).postgres.url.get_secret_value()
+    url = read(DatabaseSettings, environment()).postgres.url.get_secret_value()
     try:
         opened = connect(url, name="filaviva-cli", size=4)
     except ValueError as wrong:

@@ -1,13 +1,18 @@
-"""Words that a filter knows: a misspelt one must not look like an empty list."""
+"""Refuse words that a filter does not know: a misspelt one must not look like an empty list."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 import typer
 
-JOB_STATES: Final = ("queued", "running", "cancel_requested", "succeeded", "failed", "canceled")
-GROUP_STATES: Final = ("open", "snoozed", "resolved")
-LETTER_STATES: Final = ("open", "replaying", "resolved", "discarded")
+from filaviva.operations.words import DeadReason, GroupState, JobState, LetterState
+from filaviva.outcome import ErrorClass
+
+JOB_STATES: Final[tuple[str, ...]] = get_args(JobState)
+GROUP_STATES: Final[tuple[str, ...]] = get_args(GroupState)
+LETTER_STATES: Final[tuple[str, ...]] = get_args(LetterState)
+DEAD_REASONS: Final[tuple[str, ...]] = get_args(DeadReason)
+ERROR_CLASSES: Final[tuple[str, ...]] = get_args(ErrorClass)
 
 Given = TypeVar("Given", str | None, list[str] | None)
 

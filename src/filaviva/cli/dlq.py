@@ -7,7 +7,13 @@ import typer
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.cli import acting, replaying
-from filaviva.cli.choices import GROUP_STATES, LETTER_STATES, one_of
+from filaviva.cli.choices import (
+    DEAD_REASONS,
+    ERROR_CLASSES,
+    GROUP_STATES,
+    LETTER_STATES,
+    one_of,
+)
 from filaviva.cli.ids import identifier, optional
 from filaviva.cli.moments import seconds
 from filaviva.cli.output import DryRun, Json, Yes, ask, show_facts, show_json, show_list
@@ -61,8 +67,12 @@ def list_letters(  # noqa: PLR0913 - one argument per filter
     group: Annotated[str | None, typer.Option(help="Only this failure group's.")] = None,
     job: Annotated[str | None, typer.Option(help="Only this job's.")] = None,
     job_type: Annotated[str | None, typer.Option("--type", help="Only this type's.")] = None,
-    error_class: Annotated[str | None, typer.Option(help="Such as invalid_output.")] = None,
-    reason: Annotated[str | None, typer.Option(help="Such as attempts_exhausted.")] = None,
+    error_class: Annotated[
+        str | None, typer.Option(callback=one_of(ERROR_CLASSES), help="Such as invalid_output.")
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option(callback=one_of(DEAD_REASONS), help="Such as attempts_exhausted.")
+    ] = None,
     status: Annotated[
         str | None,
         typer.Option(
@@ -122,8 +132,13 @@ def replay(  # noqa: PLR0913 - one argument per option of the command
     *,
     group: Annotated[str | None, typer.Option(help="All open letters of this group.")] = None,
     job_type: Annotated[str | None, typer.Option("--type", help="All of this type.")] = None,
-    error_class: Annotated[str | None, typer.Option(help="All of this error class.")] = None,
-    dead_reason: Annotated[str | None, typer.Option(help="All that died for this reason.")] = None,
+    error_class: Annotated[
+        str | None, typer.Option(callback=one_of(ERROR_CLASSES), help="All of this error class.")
+    ] = None,
+    dead_reason: Annotated[
+        str | None,
+        typer.Option(callback=one_of(DEAD_REASONS), help="All that died for this reason."),
+    ] = None,
     reason: Reason,
     rate: Annotated[float | None, typer.Option(help="At most so many a second.")] = None,
     canary: Annotated[

@@ -6,6 +6,7 @@ import typer
 
 from filaviva.cli import acting
 from filaviva.cli.exits import FAILED
+from filaviva.cli.here import environment
 from filaviva.cli.output import Json, show_json
 from filaviva.operations.doctor import Addresses, Finding, examine, healthy
 from filaviva.settings import Settings, read
@@ -21,7 +22,7 @@ def doctor(*, json: Json = False) -> None:
 
     Exit code 1 if something stands in the way of work.
     """
-    settings = read(Settings)
+    settings = read(Settings, environment())
     management = settings.broker.management_url
     url = settings.postgres.url.get_secret_value()
     addresses = Addresses(

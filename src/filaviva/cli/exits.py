@@ -2,7 +2,14 @@
 
 from typing import Final
 
-from filaviva.errors import ConfigurationError, FilavivaError, NotFound, Rejected, Unreachable
+from filaviva.errors import (
+    ConfigurationError,
+    FilavivaError,
+    NotAdmitted,
+    NotFound,
+    Rejected,
+    Unreachable,
+)
 
 OK: Final = 0
 FAILED: Final = 1
@@ -18,7 +25,7 @@ _SERVER: Final = 500
 def exit_code(error: FilavivaError) -> int:
     """Give the exit code of an error."""
     match error:
-        case ConfigurationError():
+        case ConfigurationError() | NotAdmitted():
             return USAGE
         case NotFound():
             return NOT_FOUND
@@ -34,6 +41,8 @@ def exit_code(error: FilavivaError) -> int:
 
 def explanation(error: FilavivaError) -> str:
     """Say what is wrong, each flaw of an input on a line of its own."""
+    if isinstance(error, NotAdmitted):
+        return f"FILAVIVA_BROKER__URL: {error}"
     if not isinstance(error, Rejected):
         return str(error)
     lines = [f"{error.code}: {error.detail}"]

@@ -26,6 +26,11 @@ app.command()(links.link)
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 Tenant = Annotated[str, typer.Option(help="Whose jobs.")]
+# More attempts than allowed look like a fault, and are none.
+_MORE_ATTEMPTS = (
+    "more attempts than max attempts: a replay or retry gives a fresh allowance, "
+    "and lost and released attempts do not use it up"
+)
 _COLUMNS = ("jobId", "type", "version", "status", "attempt", "costUsd", "createdAt", "finishedAt")
 
 
@@ -100,6 +105,8 @@ def get(
         return
     parts = ("attempts", "steps", "timeline")
     show_facts(shown, without=("links", *parts))
+    if shown["attempt"] > shown["maxAttempts"]:
+        typer.echo(f"\n{_MORE_ATTEMPTS}")
     for part in filter(shown.__contains__, parts):
         typer.echo(f"\n{part}")
         show_list(shown[part], list(shown[part][0]) if shown[part] else [])

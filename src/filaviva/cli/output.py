@@ -79,6 +79,8 @@ def _text(value: Any) -> str:
             return "-"
         case bool():
             return "yes" if value else "no"
+        case float():
+            return str(round(value, 3))
         case RawJSON():
             return str(value.encoded_json)
         case dict() | list():

@@ -7,6 +7,7 @@ import typer
 
 from filaviva.app import load_app
 from filaviva.cli import acting
+from filaviva.cli.here import environment
 from filaviva.cli.output import Json, show_facts, show_json
 from filaviva.operations.setup import setup as set_up
 from filaviva.settings import Settings, read
@@ -25,7 +26,7 @@ def setup(*, definitions: Definitions = None, json: Json = False) -> None:
 
     Safe to repeat, and to run twice at the same time.
     """
-    settings = read(Settings)
+    settings = read(Settings, environment())
     done = acting.run(
         acting.guarded(
             set_up(

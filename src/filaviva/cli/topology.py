@@ -12,6 +12,7 @@ from filaviva.broker.drift import verify as read_back
 from filaviva.broker.topology import Declarations
 from filaviva.cli import acting
 from filaviva.cli.exits import FAILED
+from filaviva.cli.here import environment
 from filaviva.cli.output import DryRun, Json, Yes, ask, show_json
 from filaviva.errors import ConfigurationError
 from filaviva.operations.routes import routes
@@ -33,14 +34,14 @@ Queues = Annotated[
 @app.command()
 def plan(*, queue: Queues = None, json: Json = False) -> None:
     """Say what `apply` would declare, and what it could not change."""
-    settings, declarations = read(Settings), _declarations(queue)
+    settings, declarations = read(Settings, environment()), _declarations(queue)
     _show(_drift(settings, declarations), json=json)
 
 
 @app.command()
 def verify(*, queue: Queues = None, json: Json = False) -> None:
     """Read everything back from the broker; exit code 1 if anything differs."""
-    settings, declarations = read(Settings), _declarations(queue)
+    settings, declarations = read(Settings, environment()), _declarations(queue)
     drift = _drift(settings, declarations)
     _show(drift, json=json)
     if drift:
@@ -52,7 +53,7 @@ def apply(
     *, queue: Queues = None, dry_run: DryRun = False, yes: Yes = False, json: Json = False
 ) -> None:
     """Declare what is missing; what exists with other arguments is named and left alone."""
-    settings, declarations = read(Settings), _declarations(queue)
+    settings, declarations = read(Settings, environment()), _declarations(queue)
     if dry_run:
         _show(_drift(settings, declarations), json=json)
         return

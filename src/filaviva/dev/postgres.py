@@ -12,6 +12,7 @@ from pathlib import Path
 
 from filaviva.dev.atomic import write_text
 from filaviva.dev.child import Child
+from filaviva.dev.identity import Identity
 from filaviva.dev.packages import Missing
 from filaviva.dev.ports import LOOPBACK, free_port
 from filaviva.dev.readiness import NotReady, wait_until
@@ -20,6 +21,7 @@ _USER = "filaviva"
 _NOBODY = "65534"
 _PATIENCE = timedelta(seconds=30)
 _STATUS_LINE = 7  # of postmaster.pid, padded with blanks
+_NO_PID = 2**31 - 2  # beyond what any kernel gives
 
 # Durable (fsync and synchronous_commit stay on); only waste is turned off.
 _SETTINGS = {
@@ -72,6 +74,7 @@ class EmbeddedPostgres:
         """Start the process without waiting for it; the first time, make the database."""
         if not (self._data / "PG_VERSION").exists():
             self._create()
+        self._disown_the_dead()
         self.child.start()
 
     def wait_ready(self, patience: timedelta) -> None:
@@ -103,6 +106,23 @@ class EmbeddedPostgres:
                 raise NotReady(f"PostgreSQL ended at once:\n{self.child.tail()}")
             self.child.start()
         return self.ready()
+
+    def _disown_the_dead(self) -> None:
+        """Let the lock file name nobody, if the server that it names has died.
+
+        A killed server stays a zombie until its parent looks, and after the supervisor's death
+        that is init, which may take seconds: PostgreSQL would take it for a living one. The file
+        itself stays: by it the server finds out whether old backends still use the memory.
+        """
+        lock = self._data / "postmaster.pid"
+        try:
+            pid, rest = lock.read_text().split("\n", 1)
+            dead = not Identity.of(int(pid)).alive
+        except (OSError, ValueError):
+            return
+        if dead:
+            write_text(lock, f"{_NO_PID}\n{rest}")
+            self._runner.own_file(lock)
 
     def _create(self) -> None:
         """Make the cluster and the database, beside and then renamed."""
@@ -145,6 +165,9 @@ class _Plain:
     def own(self, home: Path) -> None:
         """Nothing to hand over: the files are ours already."""
 
+    def own_file(self, file: Path) -> None:
+        """Nothing to hand over."""
+
 
 class _Namespace(_Plain):
     """Run them as nobody in a user namespace: the server refuses root, our files may be 0700."""
@@ -162,7 +185,10 @@ class _OtherUser(_Plain):
 
     def own(self, home: Path) -> None:
         for path in (home, home / "password"):
-            os.chown(path, int(_NOBODY), int(_NOBODY))
+            self.own_file(path)
+
+    def own_file(self, file: Path) -> None:
+        os.chown(file, int(_NOBODY), int(_NOBODY))
 
 
 _UNSHARE = ("unshare", "--user", f"--map-user={_NOBODY}", f"--map-group={_NOBODY}")

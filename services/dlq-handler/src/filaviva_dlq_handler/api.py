@@ -21,6 +21,8 @@ from filaviva.operations.discard import discard
 from filaviva.operations.keys import Principal
 from filaviva.operations.reach import Reach, identifier
 from filaviva.operations.replay import ReplayRequest
+from filaviva.operations.words import DeadReason, GroupState, LetterState
+from filaviva.outcome import ErrorClass
 from filaviva.registry import Registry
 from filaviva_dlq_handler.bodies import DiscardBody, ReplayBody, ResolveBody, SnoozeBody
 
@@ -79,7 +81,7 @@ class Routes:
         self,
         request: Request,
         reader: Reader,
-        state: Words = None,
+        state: GroupState | None = None,
         cursor: After = None,
         limit: Limit = 50,
     ) -> Response:
@@ -105,9 +107,9 @@ class Routes:
         group: UUID | None = None,
         job: UUID | None = None,
         type: Words = None,  # noqa: A002 - the word of the contract
-        error_class: Annotated[Words, Query(alias="errorClass")] = None,
-        reason: Words = None,
-        status: Words = None,
+        error_class: Annotated[ErrorClass | None, Query(alias="errorClass")] = None,
+        reason: DeadReason | None = None,
+        status: LetterState | None = None,
         cursor: After = None,
         limit: Limit = 50,
     ) -> Response:

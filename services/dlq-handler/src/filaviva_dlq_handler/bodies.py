@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from filaviva.operations.dead_letters import Filter
+from filaviva.operations.words import DeadReason
+from filaviva.outcome import ErrorClass
 
 MOST_IDS = 1000
 
@@ -21,8 +23,8 @@ class FilterBody(Body):
     """Which letters are meant; at least one thing must be said."""
 
     type: str | None = Field(default=None, max_length=300)
-    error_class: str | None = Field(default=None, max_length=100)
-    reason: str | None = Field(default=None, max_length=100)
+    error_class: ErrorClass | None = None
+    reason: DeadReason | None = None
     group: UUID | None = None
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
 """`python -m filaviva.cli.reference [FOLDER]`: write the pages into a working copy."""
 
-import sys
+import argparse
 from pathlib import Path
 
 from filaviva.cli.reference import PAGES
@@ -8,9 +8,11 @@ from filaviva.cli.reference import PAGES
 
 def main() -> None:
     """Write every page."""
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+    parser = argparse.ArgumentParser(prog="python -m filaviva.cli.reference", description=__doc__)
+    parser.add_argument("folder", nargs="?", default=".", type=Path, metavar="FOLDER")
+    folder: Path = parser.parse_args().folder
     for name, write in PAGES.items():
-        path = root / name
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(write(), encoding="utf-8")
 

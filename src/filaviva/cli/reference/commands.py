@@ -18,10 +18,13 @@ something have `--dry-run` and ask unless `--yes` is given.
 |---|---|
 | 0 | ok |
 | 1 | failed (also: a watched job did not succeed, a check found something wrong, you said no) |
-| 2 | usage or configuration: an option, a setting or the data is wrong |
+| 2 | usage or configuration: a wrong option, setting or datum, a login that a server refuses |
 | 3 | there is no such thing |
 | 4 | refused: its state does not allow it, or somebody else was faster |
 | 5 | the database or the broker does not answer |
+
+Where neither `FILAVIVA_POSTGRES__URL` nor `FILAVIVA_BROKER__URL` is set, commands act on the stack
+that `filaviva dev` runs in this folder (`.filaviva/dev.json`).
 """
 
 

@@ -19,7 +19,7 @@ from filaviva.broker.connection import (
     open_channel,
 )
 from filaviva.broker.topology import Topology
-from filaviva.errors import Unreachable
+from filaviva.errors import ConfigurationError, Unreachable
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
 from filaviva.operations.routes import Routes
 
@@ -132,7 +132,7 @@ async def _topology(addresses: Addresses, routes: Routes) -> AsyncIterator[Findi
     wanted = routes.declarations(addresses.topology)
     try:
         found = await drift.verify(addresses.management, addresses.vhost, wanted)
-    except (Unreachable, ValueError) as failed:
+    except (Unreachable, ConfigurationError, ValueError) as failed:
         yield unknown("topology", str(failed), "correct FILAVIVA_BROKER__MANAGEMENT_URL")
         return
     if not found:
