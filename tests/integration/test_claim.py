@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from filaviva.database.fetch import fetch
 from filaviva.database.transaction import transact
 from filaviva_worker.claim import Claims, Verdict, claim, claimed_before
 from filaviva_worker.wakeup import WakeUp
@@ -38,15 +39,40 @@ async def test_a_due_job_becomes_ours_with_a_lease_a_fence_and_an_open_attempt(j
     claims = await claimed(jobs.engine, [wake(job)])
 
     row, attempt = await jobs.row(job), await jobs.attempt(job)
-    assert (row["state"], row["fence"], row["attempt"], row["lease_owner"]) == (
-        "running",
-        5,
-        3,
-        "w",
-    )
+    assert (row["state"], row["attempt"], row["lease_owner"]) == ("running", 3, "w")
     assert 13 < (row["lease_expires_at"] - row["now"]).total_seconds() <= 15
     assert (attempt["number"], attempt["outcome"]) == (3, None)
-    assert (claims.claimed[job].fence, claims.claimed[job].payload) == (5, "{}")
+    assert (claims.claimed[job].fence, claims.claimed[job].payload) == (row["fence"], "{}")
+    assert row["fence"] > 4
+
+
+async def test_a_fence_is_never_given_twice_even_when_a_claim_is_taken_back(jobs: Jobs) -> None:
+    """A claim is not flushed: a crash of the server may undo it while somebody works under it."""
+    job = await jobs.queued(fence=4)
+    before = await jobs.row(job)
+    first = (await claimed(jobs.engine, [wake(job)])).claimed[job].fence
+    await jobs.all(
+        "UPDATE filaviva.jobs SET fence = 4, attempt = :attempt, state = 'running'",
+        attempt=before["attempt"],
+    )
+    await jobs.all("UPDATE filaviva.jobs SET state = 'queued'")
+    await jobs.all("TRUNCATE filaviva.attempts, filaviva.inbox")
+
+    second = (await claimed(jobs.engine, [wake(job)])).claimed[job].fence
+
+    assert second > first
+
+
+async def test_only_the_claim_itself_is_not_flushed(jobs: Jobs) -> None:
+    job = await jobs.queued()
+    show = "SELECT current_setting('synchronous_commit')"
+    async with jobs.engine.connect() as connection:
+        await claim(connection, [wake(job)], worker="w", claim_id=uuid4(), lease_seconds=15)
+        during = (await fetch(connection, show))[0][0]
+        await connection.commit()
+        after = (await fetch(connection, show))[0][0]
+
+    assert (during, after) == ("off", "on")
 
 
 @pytest.mark.parametrize(

@@ -507,3 +507,17 @@ async def test_work_that_ends_within_the_grace_period_is_done(ground: Ground) ->
 
     assert (await ground.states())[job] == "succeeded"
     assert ground.gates.runs == [job]
+
+
+async def test_a_job_whose_claim_a_crash_took_back_runs_again_at_once(ground: Ground) -> None:
+    (job,) = await ground.queued()
+
+    async with ground.worker():
+        await until(lambda: job in ground.gates.running)
+        await ground.jobs.all("UPDATE filaviva.jobs SET state = 'queued', attempt = 0, fence = 0")
+        await ground.jobs.all("TRUNCATE filaviva.attempts")
+        await until(lambda: len(ground.gates.runs) == 2)  # the heartbeat finds its fence void
+        ground.gates.let(job)
+        await until(ground.all_succeeded)
+
+    assert ground.gates.runs == [job, job]

@@ -20,15 +20,20 @@ CONSUMER = "worker"
 # poisonous one takes no innocent suspect with it. One loss is no suspicion: machines do stop.
 SUSPICIOUS = 2
 
+# A claim is not flushed to disk: a crash of the server takes it back, as if it had not been, and
+# whoever works under it finds its fence void. That needs fences that are never given twice, also
+# after a crash or on a standby that lacks the last commits: so they come from the clock.
+#
 # The inbox comes first (everybody locks inbox, then jobs): counting `seen` inside `locked` makes
 # the planner finish it before the first job is locked.
 _CLAIM = """
-WITH wanted AS MATERIALIZED (
+WITH unflushed AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
+wanted AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $10::text[], $11::int[])
     AS x(id, epoch, message_id, type, version)),
 seen AS (
     INSERT INTO filaviva.inbox AS i (consumer, message_id)
-    SELECT $4, message_id FROM wanted
+    SELECT $4, message_id FROM wanted CROSS JOIN unflushed
     ON CONFLICT (consumer, message_id) DO UPDATE SET duplicates = i.duplicates + 1
     RETURNING i.message_id, i.duplicates),
 locked AS MATERIALIZED (
@@ -46,7 +51,8 @@ mine AS MATERIALIZED (
     UNION ALL (SELECT id FROM due WHERE losses >= $8 AND $9 ORDER BY id LIMIT 1)),
 claimed AS (
     UPDATE filaviva.jobs SET
-        state = 'running', attempt = attempt + 1, fence = fence + 1,
+        state = 'running', attempt = attempt + 1,
+        fence = greatest(fence + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
         lease_owner = $5, claim_id = $6,
         lease_expires_at = clock_timestamp() + make_interval(secs => $7),
         started_at = coalesce(started_at, clock_timestamp()), updated_at = clock_timestamp()

@@ -301,17 +301,22 @@ class Lane:
 
     def settled(self, facts: Sequence[Settled]) -> None:
         """Let go of what is recorded: delivery, slot and lease."""
+        void: list[Delivery] = []
         for fact in facts:
             job_id = fact.job.id
             self._live.remove(job_id)
             self._tasks.pop(job_id, None)
             self._free += 1
             delivery = self._room.let_go(job_id)
-            if delivery is not None:
+            if delivery is not None and fact.counted:
                 self._consumer.settle(delivery)
+            elif delivery is not None:
+                void.append(delivery)
             if job_id == self._suspect:
                 self._suspect = None
             self._forget(job_id)
+        for delivery in void:  # a crash of the database may have taken the claim back
+            self.receive(delivery)
         failpoints.passing("ack.sent")
         self._some.set()
         if not self._tasks:
