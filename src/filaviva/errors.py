@@ -44,6 +44,10 @@ class LeaseLost(FilavivaError):
     """The job is no longer ours: nothing this attempt still writes will count."""
 
 
+class CancelRequested(LeaseLost):
+    """Somebody asked for the job to stop: no further step starts, and its outcome is `canceled`."""
+
+
 class ConfigurationError(FilavivaError):
     """The process cannot start: the message says what was found, what is expected, what to do."""
 

@@ -103,6 +103,14 @@ class WorkerGroup(Group):
     grace_seconds: float = Field(
         default=30, ge=0, description="how long running jobs may go on after SIGTERM"
     )
+    cancel_grace_seconds: float = Field(
+        default=0.5, ge=0, le=60, description="how long a canceled job may end what it does now"
+    )
+    cancel_limit_seconds: float = Field(
+        default=30,
+        gt=0,
+        description="a handler that ignores its cancel for so long is fenced: nothing of it counts",
+    )
     max_result_bytes: int = Field(
         default=1024 * 1024, gt=0, description="a longer result is not kept: the job fails"
     )

@@ -14,7 +14,7 @@ from filaviva.standing import Standing
 from filaviva_worker.attempt import Attempts
 from filaviva_worker.live import Ending, Live
 from fixtures.retrying import Jobs
-from fixtures.running import claimed, tools
+from fixtures.running import claimed, ladder, tools
 from fixtures.waiting import until
 
 
@@ -42,7 +42,8 @@ class Trial:
         self.jobs = jobs
         app = App("shop")
         app.handler(Fussy, queue="llm", policy=Policy(**policy))(function)
-        self.attempts = Attempts(app, "shop:app", tools(jobs.engine), Standing(jobs.engine))
+        engine = jobs.engine
+        self.attempts = Attempts(app, "shop:app", tools(engine), Standing(engine), ladder(engine))
         self.live: Live | None = None
 
     async def begin(self, payload: str = "{}", seconds_left: float | None = None) -> Any:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,6 +15,7 @@ import pytest
 
 from filaviva.outcome import Done
 from filaviva_worker.child import Assignment
+from filaviva_worker.live import Rung
 from filaviva_worker.process import run_in_process
 from filaviva_worker.remote import Facts
 from fixtures.waiting import until
@@ -37,10 +39,12 @@ def assignment(folder: Path, **content: Any) -> Assignment:
     )
 
 
-def begin(folder: Path, **content: Any) -> "asyncio.Task[Any]":
+def begin(
+    folder: Path, ending: Callable[[Rung], None] = lambda _: None, **content: Any
+) -> "asyncio.Task[Any]":
     remote: Any = NoRemote()
     return asyncio.create_task(
-        run_in_process(assignment(folder, **content), remote, lambda: None)  # type: ignore[arg-type]
+        run_in_process(assignment(folder, **content), remote, lambda: None, ending)
     )
 
 
@@ -90,6 +94,37 @@ async def test_an_attempt_told_twice_to_end_still_waits_for_its_process(tmp_path
         await asyncio.wait_for(attempt, 20)
 
     assert not alive(pid)
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [({}, [Rung.SIGTERM]), ({"stubborn": True}, [Rung.SIGTERM, Rung.SIGKILL])],
+    ids=["ends", "ignores SIGTERM"],
+)
+async def test_a_process_gets_sigterm_and_then_sigkill(
+    tmp_path: Path, content: dict[str, Any], wanted: list[Rung]
+) -> None:
+    rungs: list[Rung] = []
+    running = begin(tmp_path, rungs.append, **content)
+    await begun(tmp_path)
+
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 20)
+
+    await until(lambda: rungs == wanted)
+
+
+async def test_a_handler_that_gets_sigterm_may_clean_up(tmp_path: Path) -> None:
+    running = begin(tmp_path)
+    await begun(tmp_path)
+
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 20)
+
+    assert (tmp_path / "cleaned").exists()
+    assert not (tmp_path / "ended").exists()
 
 
 _WORKER = """

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 # Attempts and whole jobs may take hours; the last bucket is four of them.
 LONG = (0.1, 0.5, 1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
+CANCEL = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 3600, 14400)
 SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
@@ -106,5 +107,8 @@ class Metrics:
         self.worker_slots = self._gauge("worker_slots", "Slots by state", "state")
         self.loop_lag = self._gauge("event_loop_lag_seconds", "Delay of the event loop, lately")
         self.cancel_seconds = self._histogram(
-            "cancel_seconds", "From cancel to stopped", "rung", buckets=SHORT
+            "cancel_seconds", "From cancel to stopped", "rung", buckets=CANCEL
+        )
+        self.steps_after_cancel = self._counter(
+            "steps_after_cancel_total", "Steps that began after a cancel; stays 0"
         )

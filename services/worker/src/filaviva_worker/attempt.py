@@ -20,6 +20,7 @@ from filaviva_contracts import Contract
 from filaviva_worker.child import Assignment
 from filaviva_worker.claim import Claimed
 from filaviva_worker.context import LiveContext
+from filaviva_worker.ladder import Ladder
 from filaviva_worker.live import Ending, Live
 from filaviva_worker.process import run_in_process
 from filaviva_worker.remote import Facts, Remote
@@ -34,11 +35,14 @@ GRACE = 10.0
 class Attempts:
     """Run claimed jobs through the app's handlers."""
 
-    def __init__(self, app: App, app_path: str, tools: Tools, standing: Standing) -> None:
+    def __init__(
+        self, app: App, app_path: str, tools: Tools, standing: Standing, ladder: Ladder
+    ) -> None:
         self._app = app
         self._app_path = app_path
         self._tools = tools
         self._standing = standing
+        self._ladder = ladder
 
     def handler(self, job_type: str, version: int) -> Handler | None:
         """Find the handler that reads this version; None if there is none here."""
@@ -48,7 +52,9 @@ class Attempts:
         """Begin the record of a running job; its lease is renewed until its time is over."""
         seconds = _seconds(job, handler)
         until = math.inf if seconds is None else time.monotonic() + seconds + GRACE
-        return Live(job.id, job.fence, until)
+        return Live(
+            job.id, job.fence, until, on_cancel=lambda live: self._ladder.begin(live, handler)
+        )
 
     async def run(self, job: Claimed, handler: Handler, live: Live) -> Outcome | Ending:
         """Run one attempt; an Ending means that its outcome is void, or that it is given back."""
@@ -62,25 +68,27 @@ class Attempts:
         try:
             message = handler.parse(job.payload)  # a contract's validators are users' code too
             async with asyncio.timeout(None) as limit:
-                return await self._call(handler, message, job, context, limit)
+                outcome = await self._call(handler, message, job, context, live, limit)
         except asyncio.CancelledError:
             return _ended(live) or _canceled_from_inside(handler, context)
         except GeneratorExit:
             raise  # nobody waits for this attempt any more
         except BaseException as error:  # noqa: BLE001 - the border to code that is not ours
             return _ended(live) or classify(error, handler.policy, step=context.failed_step)
+        return _stopped(live, context) or outcome
 
-    async def _call(
+    async def _call(  # noqa: PLR0913, PLR0917 - what one attempt is made of
         self,
         handler: Handler,
         message: Contract,
         job: Claimed,
         context: LiveContext,
+        live: Live,
         limit: asyncio.Timeout,
     ) -> Outcome:
         seconds = _seconds(job, handler)
         if not handler.is_async and handler.policy.timeout is not None:
-            return await self._in_process(job, context, lambda: _limit(limit, seconds))
+            return await self._in_process(job, context, live, lambda: _limit(limit, seconds))
         _limit(limit, seconds)
         if handler.is_async:
             value = await handler.function(message, context)
@@ -94,7 +102,7 @@ class Attempts:
         return BlockingContext(_facts(job), call, max_result_bytes=self._tools.max_result_bytes)
 
     async def _in_process(
-        self, job: Claimed, context: LiveContext, begun: Callable[[], None]
+        self, job: Claimed, context: LiveContext, live: Live, begun: Callable[[], None]
     ) -> Outcome:
         assignment = Assignment(
             app_path=self._app_path,
@@ -104,7 +112,9 @@ class Attempts:
             facts=_facts(job),
             max_result_bytes=self._tools.max_result_bytes,
         )
-        outcome = await run_in_process(assignment, Remote(context), begun)
+        outcome = await run_in_process(
+            assignment, Remote(context), begun, lambda rung: self._ladder.reached(live, rung)
+        )
         if isinstance(outcome, Done):
             return Done(outcome.result, tuple(context.effects))
         return outcome
@@ -129,6 +139,15 @@ def _facts(job: Claimed) -> Facts:
 
 def _ended(live: Live) -> Outcome | Ending | None:
     return Canceled() if live.ending is Ending.CANCELED else live.ending
+
+
+def _stopped(live: Live, context: LiveContext) -> Outcome | None:
+    """Tell work that returns because it was told to stop from work that was finished all the same.
+
+    Who asked the context knew. A handler that caught its CancelledError and returns a result has
+    one, as everywhere in asyncio.
+    """
+    return Canceled() if live.ending is Ending.CANCELED and context.noticed else None
 
 
 def _canceled_from_inside(handler: Handler, context: LiveContext) -> Outcome:

@@ -36,11 +36,17 @@ def main(pipe: Connection, assignment: Assignment) -> None:
         del os.environ[name]  # the handler has no business with our servers' passwords
     # Ctrl-C reaches all processes of a terminal; the worker decides what ends, and when.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
     _end_with_the_worker(pipe)
     outcome = _outcome(pipe, assignment)
     pipe.send(("outcome", outcome))
     pipe.close()
     os._exit(0)  # threads that the handler left behind must not keep the process
+
+
+def _stop(*_: object) -> None:
+    """Let the handler's `finally` blocks run; SIGKILL follows for who takes too long."""
+    raise SystemExit("told to stop")
 
 
 def _end_with_the_worker(pipe: Connection) -> None:

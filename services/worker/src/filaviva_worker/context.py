@@ -3,12 +3,12 @@
 import asyncio
 import hashlib
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import structlog
@@ -20,13 +20,13 @@ from filaviva import failpoints
 from filaviva.broker.connection import Backoff
 from filaviva.context import Context
 from filaviva.database.transaction import DATABASE_ERRORS, transact, transient
-from filaviva.errors import LeaseLost, Retryable
+from filaviva.errors import CancelRequested, LeaseLost, Retryable
 from filaviva.outcome import Effect
 from filaviva.shape import Shape
 from filaviva_worker import calls
 from filaviva_worker.claim import Claimed
 from filaviva_worker.control import refuse_control
-from filaviva_worker.live import Live
+from filaviva_worker.live import Ending, Live
 from filaviva_worker.steps import Steps
 from filaviva_worker.tools import Tools
 
@@ -45,6 +45,8 @@ WHERE id = $1 AND fence = $2 AND state IN ('running', 'cancel_requested') FOR SH
 """
 
 
+T = TypeVar("T")
+
 _LONGEST_KEY = 255
 
 # Steps may run side by side; each model call belongs to the step that made it.
@@ -62,6 +64,7 @@ class LiveContext(Context):
         self.effects: list[Effect] = []
         self.failed_step: str | None = None
         self.remote_step: str | None = None  # of a handler in another thread or process
+        self.noticed = False  # the handler knows that it is to stop
         self.job_id = job.id
         self.attempt = job.attempt
         self.tenant = job.tenant
@@ -70,6 +73,7 @@ class LiveContext(Context):
 
     @property
     def cancel_requested(self) -> bool:
+        self.noticed = self.noticed or self._live.ending is not None
         return self._live.ending is not None
 
     @property
@@ -98,6 +102,7 @@ class LiveContext(Context):
             return output.adapter.validate_json(saved)
         token = _current_step.set(name)
         try:
+            self._may_go_on(name)  # a cancel may have come while we wrote
             value = fn(*args, **kw)
             if inspect.isawaitable(value):
                 value = await value
@@ -109,7 +114,7 @@ class LiveContext(Context):
             raise
         finally:
             _current_step.reset(token)
-        await self.finish_step(name, "succeeded", text)
+        await _to_its_end(self.finish_step(name, "succeeded", text))
         return value
 
     async def begin_step(
@@ -123,23 +128,32 @@ class LiveContext(Context):
         if saved is not None:
             return saved.output or "null"
         failpoints.passing("step.before")
-        async with self._tools.engine.begin() as connection:
-            twice = await steps.begin(connection, name, tool=tool, input_hash=_hash(inputs))
+        try:
+            async with self._tools.engine.begin() as connection:
+                twice = await steps.begin(connection, name, tool=tool, input_hash=_hash(inputs))
+        except CancelRequested:
+            self._live.end(Ending.CANCELED)  # the row says so before anybody told us
+            self.noticed = True
+            raise
         return None if twice is None else twice.output or "null"
 
     async def finish_step(self, name: str, state: Any, output: str | None = None) -> None:
         """Store what the step came to."""
         steps = self._checkpoints()
         worth = state == "succeeded"
-        await self._until_stored(lambda on: steps.finish(on, name, state, output), worth=worth)
+        late = await self._until_stored(
+            lambda on: steps.finish(on, name, state, output), worth=worth
+        )
+        if late:
+            self._tools.metrics.steps_after_cancel.inc()
         self._tools.metrics.step_attempts.labels(self._job.type, name, state).inc()
         if state == "failed":
             self.failed_step = name
         failpoints.passing("step.saved")
 
     async def _until_stored(
-        self, write: Callable[[AsyncConnection], Awaitable[None]], *, worth: bool = True
-    ) -> None:
+        self, write: Callable[[AsyncConnection], Awaitable[T]], *, worth: bool = True
+    ) -> T:
         """Write, again while the lease lives: what is not stored is paid for twice, or untold."""
         backoff = Backoff(first=0.1, most=1)
         while True:
@@ -190,6 +204,9 @@ class LiveContext(Context):
         return self._steps
 
     def _may_go_on(self, name: str) -> None:
+        self.noticed = self.noticed or self._live.ending is not None
+        if self._live.ending is Ending.CANCELED:
+            raise CancelRequested(f"step {name!r} was not started: the job is canceled")
         if self._live.ending is not None:
             raise LeaseLost(f"step {name!r} was not started: {self._live.ending}")
         if not self._tools.lease_is_fresh():
@@ -201,6 +218,16 @@ def idempotency_key(job_id: UUID, revision: int, name: str) -> str:
     """Name an effect of these inputs; never longer than the 255 characters that providers take."""
     key = f"{job_id}:{revision}:{name}"
     return key if len(key) <= _LONGEST_KEY else hashlib.sha256(key.encode()).hexdigest()
+
+
+async def _to_its_end(storing: Coroutine[Any, Any, None]) -> None:
+    """Await it; a cancel has to wait meanwhile: what was paid for is kept. A second one goes by."""
+    task = asyncio.ensure_future(storing)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(asyncio.shield(task), return_exceptions=True)
+        raise
 
 
 @lru_cache(maxsize=1024)

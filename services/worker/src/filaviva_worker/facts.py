@@ -25,12 +25,17 @@ class NotRun:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A fact: an outcome is recorded (`counted`), or void because the lease was lost."""
+    """A fact: an outcome is recorded (`counted`), or void because the lease was lost.
+
+    Of a canceled one: the last rung that it took to stop it, and how many seconds.
+    """
 
     job: Claimed
     outcome: Outcome | Ending
     seconds: float
     counted: bool
+    rung: str | None = None
+    stopped_after: float | None = None
 
 
 class Facts:
@@ -81,6 +86,8 @@ class Facts:
             child(self._metrics.jobs_finished.labels, job.type, outcome).inc()
             ended = child(self._metrics.end_to_end.labels, job.type, outcome)
             ended.observe(job.age + fact.seconds)
+        if fact.rung is not None and fact.stopped_after is not None:
+            child(self._metrics.cancel_seconds.labels, fact.rung).observe(fact.stopped_after)
         if isinstance(fact.outcome, Retry | Dead):
             _log_failure(job, fact.outcome)
 

@@ -83,12 +83,17 @@ class Heartbeat:
         self._watermarks = watermarks
         self._last_success = time.monotonic()
         self._ended = threading.Event()
+        self._soon = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def fresh(self) -> bool:
         """Whether the last success is younger than a lease: only then may new steps start."""
         return time.monotonic() - self._last_success < self._lease
+
+    def hurry(self) -> None:
+        """Beat now: somebody may have been canceled without our hearing of it."""
+        self._soon.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Beat in a thread until stopped; what kills the heart is raised here: the worker ends."""
@@ -100,6 +105,7 @@ class Heartbeat:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         self._ended.set()
+        self._soon.set()
         await asyncio.wait({over}, timeout=5)
         if over.done():
             over.result()
@@ -127,7 +133,8 @@ class Heartbeat:
                 if connection is not None:
                     connection.terminate()
                 connection = None
-            await asyncio.to_thread(self._ended.wait, self._pause(connection))
+            await asyncio.to_thread(self._soon.wait, self._pause(connection))
+            self._soon.clear()
         if connection is not None:
             await self._leave(connection)
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
+# For how long, in seconds, a cancel is remembered that comes before its job has begun here.
+_REMEMBERED = 60.0
+
 
 class Ending(StrEnum):
     """Why a running job was told to stop."""
@@ -16,16 +19,31 @@ class Ending(StrEnum):
     SHUTDOWN = "shutdown"
 
 
+class Rung(StrEnum):
+    """How hard a canceled job had to be asked, one after the other."""
+
+    COOPERATIVE = "cooperative"
+    TASK = "task"
+    SIGTERM = "sigterm"
+    SIGKILL = "sigkill"
+    FENCED = "fenced"
+
+
 @dataclass(slots=True)
 class Live:
-    """One job at work. `renew_until` is on the monotonic clock of this process."""
+    """One job at work. `renew_until` is on the monotonic clock of this process.
+
+    `on_cancel` stops the work rung by rung; without it a cancel ends the task at once.
+    """
 
     job_id: UUID
     fence: int
     renew_until: float
     task: asyncio.Task[None] | None = None
     ending: Ending | None = None
+    rung: Rung | None = None
     on_end: list[Callable[[Ending], None]] = field(default_factory=list)
+    on_cancel: Callable[["Live"], None] | None = None
 
     def end(self, why: Ending) -> None:
         """Tell the work to stop; the first reason stays."""
@@ -34,6 +52,13 @@ class Live:
         self.ending = why
         for tell in self.on_end:
             tell(why)
+        if why is Ending.CANCELED and self.on_cancel is not None:
+            self.on_cancel(self)
+        else:
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Cancel what the work awaits; nothing once the work is over."""
         if self.task is not None:
             self.task.cancel()
 
@@ -43,6 +68,7 @@ class LiveJobs:
 
     def __init__(self) -> None:
         self._jobs: dict[UUID, Live] = {}
+        self._canceled: dict[tuple[UUID, int], float] = {}
 
     def __contains__(self, job_id: UUID) -> bool:
         return job_id in self._jobs
@@ -59,8 +85,10 @@ class LiveJobs:
         return [self._jobs[job_id] for job_id in job_ids if job_id in self._jobs]
 
     def add(self, live: Live) -> None:
-        """Start to renew this job's lease."""
+        """Start to renew this job's lease; a cancel that was faster than its claim counts."""
         self._jobs[live.job_id] = live
+        if self._canceled.pop((live.job_id, live.fence), None) is not None:
+            live.end(Ending.CANCELED)
 
     def remove(self, job_id: UUID) -> None:
         """Stop to renew this job's lease."""
@@ -81,3 +109,13 @@ class LiveJobs:
         live = self._jobs.get(job_id)
         if live is not None and live.fence == fence:
             live.end(why)
+
+    def cancel(self, job_id: UUID, fence: int) -> None:
+        """Cancel one job, also one whose claim is committed but has not come back yet."""
+        if job_id in self._jobs:
+            self.end(job_id, fence, Ending.CANCELED)
+            return
+        now = time.monotonic()
+        while self._canceled and (oldest := next(iter(self._canceled.items())))[1] < now:
+            del self._canceled[oldest[0]]
+        self._canceled[job_id, fence] = now + _REMEMBERED

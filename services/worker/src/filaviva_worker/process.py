@@ -14,9 +14,10 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Any
 
-from filaviva.outcome import Failure, Outcome, Retry
+from filaviva.outcome import Done, Failure, Outcome, Retry
 from filaviva_worker import child
 from filaviva_worker.child import Assignment
+from filaviva_worker.live import Rung
 from filaviva_worker.remote import Remote
 from filaviva_worker.threads import calls_to
 
@@ -31,12 +32,20 @@ def preload(app_path: str) -> None:
     forkserver.ensure_running()
 
 
+def _nobody(_rung: Rung) -> None:
+    """Nobody asked how far the end of a process is."""
+
+
 async def run_in_process(
-    assignment: Assignment, remote: Remote, begun: Callable[[], None]
+    assignment: Assignment,
+    remote: Remote,
+    begun: Callable[[], None],
+    ending: Callable[[Rung], None] = _nobody,
 ) -> Outcome:
     """Return the outcome that the child reports; a cancel ends the child first.
 
     `begun` is called once the child is about to run the handler: its time counts from then.
+    `ending` hears how the child is ended. What it had done before its end is done.
     """
     loop = asyncio.get_running_loop()
     ours, theirs = _context.Pipe()
@@ -55,18 +64,27 @@ async def run_in_process(
     try:
         outcome = await asyncio.shield(ended)
     except asyncio.CancelledError:
-        await _ended(process)
-        raise
+        await _ended(process, lambda rung: loop.call_soon_threadsafe(ending, rung))
+        outcome = await _last_word(ended)
+        if not isinstance(outcome, Done):
+            raise
     finally:
         await remote.rollback()  # what a killed child had begun
     await _to_its_end(lambda: _reap(process))
     return outcome if outcome is not None else _died(process.exitcode)
 
 
-async def _ended(process: Any) -> None:
+async def _ended(process: Any, ending: Callable[[Rung], object] = _nobody) -> None:
     """Return when the process is gone, whoever cancels us meanwhile: we end it as it is."""
     with suppress(asyncio.CancelledError):
-        await _to_its_end(lambda: _end(process))
+        await _to_its_end(lambda: _end(process, ending))
+
+
+async def _last_word(ended: "asyncio.Future[Outcome | None]") -> Outcome | None:
+    """Give what a process that is gone had reported: its pipe is read to its end."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.wait({ended}, timeout=_PATIENCE)
+    return ended.result() if ended.done() else None
 
 
 async def _to_its_end(work: Callable[[], None]) -> None:
@@ -127,10 +145,12 @@ def _reap(process: Any) -> None:
         _end(process)
 
 
-def _end(process: Any) -> None:
+def _end(process: Any, ending: Callable[[Rung], object] = _nobody) -> None:
+    ending(Rung.SIGTERM)
     process.terminate()
     process.join(_PATIENCE)
     if process.is_alive():
+        ending(Rung.SIGKILL)
         process.kill()
         process.join()
 

@@ -6,7 +6,7 @@ After: they are `queued` under a new epoch with their wake-ups in the outbox, no
 May happen twice: yes; the second finds another fence.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -51,13 +51,15 @@ RETURNING {outbox.RETURNING}
 """
 
 _CANCEL = """
-WITH wanted AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS x(id, fence)),
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[]) AS x(id, fence, rung)),
 locked AS MATERIALIZED (
-    SELECT id, state, fence, attempt FROM filaviva.jobs
+    SELECT id, state, fence, attempt, cancel_requested_at FROM filaviva.jobs
     WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE),
 mine AS MATERIALIZED (
-    SELECT locked.id, locked.attempt FROM locked JOIN wanted USING (id, fence)
-    WHERE locked.state = 'cancel_requested'),
+    SELECT locked.id, locked.attempt, wanted.rung,
+        extract(epoch FROM clock_timestamp() - locked.cancel_requested_at)::float8 AS seconds
+    FROM locked JOIN wanted USING (id, fence) WHERE locked.state = 'cancel_requested'),
 canceled AS (
     UPDATE filaviva.jobs SET
         state = 'canceled', fence = jobs.fence + 1, lease_owner = NULL, lease_expires_at = NULL,
@@ -66,10 +68,13 @@ canceled AS (
 closed AS (
     UPDATE filaviva.attempts SET outcome = 'canceled', error_class = 'canceled',
         finished_at = clock_timestamp()
-    FROM mine WHERE attempts.job_id = mine.id AND attempts.number = mine.attempt)
-INSERT INTO filaviva.job_events (job_id, kind, data)
-SELECT id, 'state', '{"status": "canceled"}' FROM mine
-RETURNING job_id
+    FROM mine WHERE attempts.job_id = mine.id AND attempts.number = mine.attempt),
+told AS (
+    INSERT INTO filaviva.job_events (job_id, kind, data)
+    SELECT id, 'state', jsonb_strip_nulls(jsonb_build_object(
+        'status', 'canceled', 'rung', rung, 'seconds', round(seconds::numeric, 3)))
+    FROM mine)
+SELECT id, seconds FROM mine
 """
 
 # The fence tells our attempts from everybody else's; `lost` is what others say of them.
@@ -91,11 +96,15 @@ async def release(
 
 
 async def record_canceled(
-    connection: AsyncConnection, jobs: Iterable[tuple[UUID, int]]
-) -> set[UUID]:
-    """End as `canceled` what was asked to stop and has stopped; return their ids."""
-    rows = await fetch(connection, _CANCEL, _columns(jobs))
-    return {row[0] for row in rows}
+    connection: AsyncConnection,
+    jobs: Iterable[tuple[UUID, int]],
+    rungs: Mapping[UUID, str] | None = None,
+) -> dict[UUID, float]:
+    """End as `canceled` what was asked to stop and has stopped; say how long each has taken."""
+    ids, fences = _columns(jobs)
+    reached = [(rungs or {}).get(job_id) for job_id in ids]
+    rows = await fetch(connection, _CANCEL, (ids, fences, reached))
+    return {row[0]: row[1] or 0.0 for row in rows}
 
 
 async def closed(connection: AsyncConnection, jobs: Iterable[tuple[UUID, int]]) -> set[UUID]:

@@ -52,6 +52,7 @@ class Ended:
     outcome: Outcome | Ending
     seconds: float
     apart: bool = False  # recorded and told by a task of its own
+    stopped_after: float | None = None  # seconds since its cancel
 
 
 Listener: TypeAlias = Callable[[Sequence[Settled]], None]
@@ -105,7 +106,7 @@ class Settling:
         return batch_size
 
     def _tell(self, ended: Sequence[Ended], counted: set[UUID]) -> None:
-        self._listener([Settled(e.job, e.outcome, e.seconds, e.job.id in counted) for e in ended])
+        self._listener([_settled(each, counted=each.job.id in counted) for each in ended])
 
     async def _completed(self, ended: Sequence[Ended]) -> set[UUID]:
         if not ended:
@@ -178,9 +179,13 @@ class Settling:
         if not ended:
             return set()
         jobs = [(each.job.id, each.job.fence) for each in ended]
-        return await self._until_answered(
-            lambda: transact(self._engine, lambda c: record_canceled(c, jobs))
+        rungs = {each.job.id: each.live.rung.value for each in ended if each.live.rung}
+        seconds = await self._until_answered(
+            lambda: transact(self._engine, lambda c: record_canceled(c, jobs, rungs))
         )
+        for each in ended:
+            each.stopped_after = seconds.get(each.job.id)
+        return set(seconds)
 
     async def _released(self, ended: Sequence[Ended]) -> set[UUID]:
         if not ended:
@@ -200,7 +205,7 @@ class Settling:
     ) -> tuple[list[OutboxRow], set[UUID]]:
         """Release what was running, and end what was to be canceled: its work has stopped."""
         rows = await release(connection, jobs, self._topology)
-        return rows, await record_canceled(connection, jobs)
+        return rows, set(await record_canceled(connection, jobs))
 
     async def _closed_before(self, void: Sequence[Ended]) -> set[UUID]:
         """Perhaps only the answer to our commit was lost: find the attempts that we have closed."""
@@ -225,6 +230,11 @@ class Settling:
                     raise
                 log.warning("outcomes wait for the database", why=str(error)[:200])
                 await asyncio.sleep(backoff.next())
+
+
+def _settled(each: Ended, *, counted: bool) -> Settled:
+    rung = each.live.rung and each.live.rung.value
+    return Settled(each.job, each.outcome, each.seconds, counted, rung, each.stopped_after)
 
 
 def _absent_or_locked(error: BaseException) -> bool:

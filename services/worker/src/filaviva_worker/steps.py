@@ -12,12 +12,16 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva.errors import LeaseLost
+from filaviva.errors import CancelRequested, LeaseLost
 
 _FENCED = """
 WITH mine AS MATERIALIZED (
-    SELECT id, revision, attempt FROM filaviva.jobs
-    WHERE id = $1 AND fence = $2 AND state IN ('running', 'cancel_requested') FOR NO KEY UPDATE)
+    SELECT id, revision, attempt, cancel_requested_at FROM filaviva.jobs
+    WHERE id = $1 AND fence = $2 AND state {state} FOR NO KEY UPDATE)
+"""
+
+_CANCELED = """
+SELECT 1 FROM filaviva.jobs WHERE id = $1 AND fence = $2 AND state = 'cancel_requested'
 """
 
 _SAVED = """
@@ -25,8 +29,9 @@ SELECT output::text FROM filaviva.steps
 WHERE job_id = $1 AND revision = $2 AND name = $3 AND state = 'succeeded'
 """
 
+# Not even one whose worker has not heard of the cancel yet: the row is asked, under its lock.
 _BEGIN = (
-    _FENCED
+    _FENCED.format(state="= 'running'")
     + """
 INSERT INTO filaviva.steps AS s (job_id, revision, name, attempt, state, tool, input_hash)
 SELECT id, revision, $3, attempt, 'running', $4, $5 FROM mine
@@ -39,7 +44,7 @@ RETURNING s.state
 )
 
 _FINISH = (
-    _FENCED
+    _FENCED.format(state="IN ('running', 'cancel_requested')")
     + """,
 told AS (
     INSERT INTO filaviva.job_events (job_id, kind, data)
@@ -51,7 +56,7 @@ UPDATE filaviva.steps SET
     state = $4, output = $5::text::jsonb, finished_at = clock_timestamp(), cost_usd = spent.usd
 FROM mine, spent
 WHERE steps.job_id = mine.id AND steps.revision = mine.revision AND steps.name = $3
-RETURNING steps.name
+RETURNING coalesce(steps.started_at > mine.cancel_requested_at, false)
 """
 )
 
@@ -82,14 +87,14 @@ class Steps:
     ) -> Saved | None:
         """Record that the step runs now, or give what this very attempt has finished before.
 
-        LeaseLost if the job is not ours any more.
+        LeaseLost if the job is not ours any more, CancelRequested if it is to stop.
         """
         arguments = (self._job_id, self._fence, name, tool, input_hash)
         if (await connection.exec_driver_sql(_BEGIN, arguments)).first() is not None:
             return None
         finished = await self._find(connection, name)
         if finished is None:
-            raise LeaseLost(f"step {name!r} was not started: job {self._job_id} is not ours")
+            raise await self._refusal(connection, name)
         return finished
 
     async def finish(
@@ -98,11 +103,22 @@ class Steps:
         name: str,
         state: Literal["succeeded", "failed"],
         output: str | None = None,
-    ) -> None:
-        """Store what the step came to; LeaseLost if the job is not ours any more."""
+    ) -> bool:
+        """Store what the step came to; LeaseLost if the job is not ours any more.
+
+        Whether it had started after a cancel is told, so that it can be seen that none does.
+        """
         arguments = (self._job_id, self._fence, name, state, output)
-        if (await connection.exec_driver_sql(_FINISH, arguments)).first() is None:
+        stored = (await connection.exec_driver_sql(_FINISH, arguments)).first()
+        if stored is None:
             raise LeaseLost(f"step {name!r} was not stored: job {self._job_id} is not ours")
+        return bool(stored[0])
+
+    async def _refusal(self, connection: AsyncConnection, name: str) -> LeaseLost:
+        asked = await connection.exec_driver_sql(_CANCELED, (self._job_id, self._fence))
+        if asked.first() is not None:
+            return CancelRequested(f"step {name!r} was not started: job {self._job_id} is canceled")
+        return LeaseLost(f"step {name!r} was not started: job {self._job_id} is not ours")
 
     async def _find(self, connection: AsyncConnection, name: str) -> Saved | None:
         arguments = (self._job_id, self._revision, name)

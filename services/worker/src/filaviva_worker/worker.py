@@ -16,7 +16,8 @@ from filaviva.app import App
 from filaviva.broker.consumer import Consumer
 from filaviva.broker.topology import Topology
 from filaviva.errors import ConfigurationError
-from filaviva.notify import Notifier
+from filaviva.listening import Listening
+from filaviva.notify import CANCELS, Notifier
 from filaviva.operations.following import Following
 from filaviva.relay import Relay
 from filaviva.service import end_within
@@ -25,9 +26,11 @@ from filaviva.standing import Standing
 from filaviva.telemetry.metrics import Metrics
 from filaviva_worker import process
 from filaviva_worker.attempt import Attempts
+from filaviva_worker.cancels import Cancels
 from filaviva_worker.event_intake import EventIntake
 from filaviva_worker.facts import Facts, Settled
 from filaviva_worker.heartbeat import Heartbeat, Presence
+from filaviva_worker.ladder import Ladder, Patience
 from filaviva_worker.lane import LAST_SECONDS, Lane, Limits, all_watermarks
 from filaviva_worker.live import LiveJobs
 from filaviva_worker.settle import Settling
@@ -73,7 +76,11 @@ class Worker:
         self._intakes: list[EventIntake] = []
         self.heartbeat = self._heartbeat(app, wanted_queues(app, settings))
         self._standing = Standing(engine)
-        self._attempts = Attempts(app, settings.app or "", self._tools(), self._standing)
+        self._cancels = Listening(engine, CANCELS, Cancels(self._live, self.heartbeat.hurry).heard)
+        ladder = Ladder(
+            engine.execution_options(isolation_level="AUTOCOMMIT"), metrics, _patience(settings)
+        )
+        self._attempts = Attempts(app, settings.app or "", self._tools(), self._standing, ladder)
         self._strangers = Strangers(self.id, engine, relay, self._facts)
         for queue in wanted_queues(app, settings):
             self._open_lane(queue)
@@ -93,7 +100,9 @@ class Worker:
             for consumer in self.consumers:
                 group.create_task(consumer.run(stop))
             beating = group.create_task(self.heartbeat.run(gone))
-            lasting = [group.create_task(self._standing.run(gone))]
+            lasting = [
+                group.create_task(each.run(gone)) for each in (self._standing, self._cancels)
+            ]
             settling = [group.create_task(each.run(recorded)) for each in self._settlings]
             lanes = [group.create_task(lane.run(stop)) for lane in self.lanes]
             await stop.wait()
@@ -186,6 +195,11 @@ class Worker:
         self._intakes.append(events)
         self.consumers.append(consumer)
         self._settlings.append(settling)
+
+
+def _patience(settings: Settings) -> Patience:
+    group = settings.worker
+    return Patience(cooperative=group.cancel_grace_seconds, limit=group.cancel_limit_seconds)
 
 
 def wanted_queues(app: App, settings: Settings) -> tuple[str, ...]:
