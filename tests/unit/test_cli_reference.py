@@ -18,6 +18,7 @@ from filaviva_producer.canceling import Canceling
 from filaviva_producer.erasing import Erasing
 from filaviva_producer.publishing import Publishing
 from filaviva_producer.reading import Reading
+from filaviva_producer.retrying import Retrying
 from filaviva_producer.scheduling import Scheduling
 from filaviva_producer.streaming import Streaming
 
@@ -78,6 +79,7 @@ def test_every_route_is_on_the_page_of_the_http_api() -> None:
         Reading(means, means),
         Canceling(means, means, means),
         Erasing(means),
+        Retrying(means, means, means, means),
         Scheduling(means, means, means),
         Publishing(means, means, means, means, means),
         Streaming(means, means, means),

@@ -7,12 +7,13 @@ from uuid import UUID
 import typer
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.cli import acting, canceling, links, submitting, watching
+from filaviva.cli import acting, canceling, links, retrying, submitting, watching
 from filaviva.cli.choices import JOB_STATES, one_of
 from filaviva.cli.exits import FAILED
 from filaviva.cli.ids import identifier, optional
 from filaviva.cli.output import DryRun, Json, Yes, show_facts, show_json, show_list
 from filaviva.operations import jobs, shapes
+from filaviva.operations.retry import Wish
 from filaviva.operations.submit import Submitted
 
 app = typer.Typer(
@@ -42,6 +43,16 @@ def submit(  # noqa: PLR0913 - the fields of a submission
     data_file: Annotated[
         Path | None, typer.Option(help="A file with the data; - reads stdin.", allow_dash=True)
     ] = None,
+    items: Annotated[
+        Path | None,
+        typer.Option(help="A batch: a file with a list, each the data of one job; or - ."),
+    ] = None,
+    fail_fast: Annotated[bool | None, typer.Option(help="Stop at the first failed item.")] = None,
+    max_failures: Annotated[int | None, typer.Option(help="So many may fail.")] = None,
+    accept_partial: Annotated[
+        bool | None, typer.Option(help="Whether it succeeds if any item did.")
+    ] = None,
+    concurrency: Annotated[int | None, typer.Option(help="So many items at once.")] = None,
     version: Annotated[int | None, typer.Option(help="Default: the newest.")] = None,
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: the same key is the same job.")
@@ -59,7 +70,7 @@ def submit(  # noqa: PLR0913 - the fields of a submission
     """Submit a job; it is kept once this returns."""
     body = submitting.body(
         job_type,
-        submitting.payload(data, data_file),
+        submitting.content(data, data_file, items),
         version=version,
         priority=priority,
         runAt=run_at,
@@ -67,6 +78,10 @@ def submit(  # noqa: PLR0913 - the fields of a submission
         maxAttempts=max_attempts,
         labels=submitting.labels(label),
         subject=subject,
+        failFast=fail_fast,
+        maxFailures=max_failures,
+        acceptPartial=accept_partial,
+        concurrency=concurrency,
     )
     named = {} if key is None else {"key": key}
     request = submitting.Request(body, tenant=tenant, author=acting.author(), **named)
@@ -169,6 +184,35 @@ def cancel(
     """
     wanted = [identifier(job_id) for job_id in job_ids]
     canceling.cancel_jobs(wanted, reason=reason, dry_run=dry_run, yes=yes, json=json)
+
+
+@app.command()
+def retry(  # noqa: PLR0913 - what, with what, why
+    job_id: JobId,
+    *,
+    item: Annotated[
+        list[int] | None, typer.Option(min=0, help="Only this item of a batch; repeat for more.")
+    ] = None,
+    data: Annotated[str, typer.Option(help="Corrected data as JSON.")] = "",
+    data_file: Annotated[
+        Path | None, typer.Option(help="A file with it; - reads stdin.", allow_dash=True)
+    ] = None,
+    items: Annotated[
+        Path | None,
+        typer.Option(help='A file with a list of {"index", "data"}; - reads stdin.'),
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why; it is kept.")] = "retry",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Repeat a failed or canceled job, or the failed and canceled items of a batch.
+
+    Exit code 4 if nothing of it had failed.
+    """
+    parts = retrying.wish(item, data, data_file, items)
+    wish = Wish(author=acting.author(), reason=reason, **parts)
+    retrying.retry_job(identifier(job_id), wish, dry_run=dry_run, yes=yes, json=json)
 
 
 async def find(connection: AsyncConnection, job_id: UUID) -> jobs.Job:

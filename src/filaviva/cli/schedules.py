@@ -60,7 +60,7 @@ def add(  # noqa: PLR0913 - the fields of a schedule
     """Keep a schedule and show its next five times."""
     body = submitting.body(
         job_type,
-        submitting.payload(data, data_file),
+        {"data": submitting.payload(data, data_file)},
         name=name,
         cron=cron,
         timeZone=time_zone,

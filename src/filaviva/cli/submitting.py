@@ -60,6 +60,15 @@ async def let_go(connection: AsyncConnection, rows: Sequence[OutboxRow]) -> None
         await connection.exec_driver_sql(_LET_GO, ([row.id for row in rows],))
 
 
+def content(text: str, file: Path | None, items: Path | None) -> dict[str, Any]:
+    """Read what the job is about: its data, or the items of a batch."""
+    if items is None:
+        return {"data": payload(text, file)}
+    if text or file is not None:
+        raise typer.BadParameter("expected --items FILE or the data, found both")
+    return {"items": json_of("", items, what="--items")}
+
+
 def payload(text: str, file: Path | None) -> Any:
     """Read the data, its numbers exact."""
     if bool(text) == (file is not None):
@@ -81,10 +90,10 @@ def json_of(text: str, file: Path | None, *, what: str) -> Any:
         raise typer.BadParameter(f"{what}: {broken.detail}") from None
 
 
-def body(job_type: str, data: Any, **rest: Any) -> dict[str, Any]:
+def body(job_type: str, what: Mapping[str, Any], **rest: Any) -> dict[str, Any]:
     """Put together what would be POSTed; what was not said is left out."""
     given = {name: value for name, value in rest.items() if value is not None}
-    return {"type": job_type, "data": data, **given}
+    return {"type": job_type, **what, **given}
 
 
 def labels(words: Sequence[str] | None) -> dict[str, str] | None:

@@ -35,6 +35,7 @@ from filaviva_producer.pressure import Pressure
 from filaviva_producer.publishing import Publishing
 from filaviva_producer.readiness import Readiness
 from filaviva_producer.reading import Reading
+from filaviva_producer.retrying import Retrying
 from filaviva_producer.scheduling import Scheduling
 from filaviva_producer.streaming import Streaming
 from filaviva_producer.streams import Streams
@@ -60,6 +61,8 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
     links, streaming = _links(settings), _streaming(engine, streams, settings, metrics)
     canceling = Canceling(engine, metrics, relay.hand_over)
     pressure = Pressure(engine, metrics, limit=settings.producer.max_pending)
+    retrying = Retrying(engine, registry, pressure, relay.hand_over)
+    acts = actions(canceling, retrying)
     ready = Readiness(engine, publisher)
     limits = TenantLimits(engine)
     depths = QueueDepths(broker.url.get_secret_value(), name="filaviva turns")
@@ -80,7 +83,8 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
         Publishing(engine, relay.hand_over, registry, pressure, metrics),
         canceling,
         streaming,
-        *([] if links is None else [Page(engine, links, streaming, actions(canceling))]),
+        retrying,
+        *([] if links is None else [Page(engine, links, streaming, acts)]),
         version=version("filaviva-producer"),
         authenticator=KeyRing(engine),
         ready=ready,

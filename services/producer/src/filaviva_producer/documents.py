@@ -96,6 +96,16 @@ class Canceled(Shape):
     requested: int = Field(description="jobs whose workers were asked to stop them")
 
 
+class Retried(Shape):
+    """What is repeated."""
+
+    job_id: str = Field(examples=[_JOB_ID])
+    status: Status
+    status_url: str
+    retried: int = Field(description="jobs that go again, items of a batch counted each")
+    refused: list[int] = Field(description="indexes of named items that had not failed")
+
+
 class Item(Shape):
     """An item of a batch, as it is now."""
 

@@ -6,7 +6,9 @@ from uuid import UUID
 
 from filaviva.operations.jobs import Reach
 from filaviva.operations.links import Right
+from filaviva.operations.retry import Part, Wish
 from filaviva_producer.canceling import Canceling
+from filaviva_producer.retrying import Retrying
 
 # Does it, and gives the note to be shown then; `index`: for this item of a batch alone.
 Action: TypeAlias = Callable[[UUID, Reach, int | None], Awaitable[str]]
@@ -14,11 +16,16 @@ Action: TypeAlias = Callable[[UUID, Reach, int | None], Awaitable[str]]
 _AUTHOR: Final = "status page"
 
 
-def actions(canceling: Canceling) -> Mapping[Right, Action]:
+def actions(canceling: Canceling, retrying: Retrying) -> Mapping[Right, Action]:
     """Give what the forms do."""
 
     async def cancel(job_id: UUID, reach: Reach, _index: int | None) -> str:
         done = await canceling.stop(job_id, reach, author=_AUTHOR)
         return "canceled" if done.state(job_id) == "canceled" else "cancel_requested"
 
-    return {"cancel": cancel}
+    async def retry(job_id: UUID, reach: Reach, index: int | None) -> str:
+        parts = None if index is None else [Part(index)]
+        await retrying.again(job_id, reach, Wish(author=_AUTHOR, parts=parts))
+        return "retried"
+
+    return {"cancel": cancel, "retry": retry}
