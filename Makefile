@@ -1,6 +1,6 @@
 # `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-unit test-all lint types imports servers bench pins clean
+.PHONY: help setup demo dev test test-unit test-all lint types imports servers browser bench pins clean
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -30,7 +30,7 @@ test: setup lint types imports servers ## everything CI runs
 test-unit: setup ## the tests that need no server
 	@$(BIN)/pytest tests/unit contracts/tests
 
-test-all: setup lint types imports servers ## everything, also what is long or measures
+test-all: setup lint types imports servers browser ## everything, also what is long or measures
 	@$(BIN)/pytest
 
 lint: setup ## rules and format
@@ -45,6 +45,9 @@ imports: setup ## who may import whom
 
 servers: setup ## install what the tests' servers need: RabbitMQ of the machine, and 4.3
 	@$(BIN)/python -m filaviva.dev.prepare
+
+browser: ## install the browser that `make test-all` drives
+	@deploy/local/browser.sh
 
 bench: setup ## measure, with raw loops as the yardstick
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks

@@ -7,6 +7,8 @@ pytest_plugins = [
     "fixtures.stacks",
     "fixtures.retrying",
     "fixtures.producer",
+    "fixtures.status_page",
+    "fixtures.browser",
     "fixtures.dying",
     "fixtures.journey",
     "fixtures.lone",

@@ -3,7 +3,6 @@
 import json
 import re
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
@@ -18,27 +17,11 @@ from filaviva_producer.page.words import EN, LANGUAGES, PT, Words
 from fixtures.html import Document
 from fixtures.producer import Producer, Replica
 from fixtures.sse import listening
-from fixtures.timelines import happens, submitted
+from fixtures.status_page import HOSTILE, LINKS, link, set_job
+from fixtures.timelines import batched, happens, items_end, submitted
 from fixtures.waiting import until
 
-SECRET = "a secret of more than thirty-two characters"
-LINKS = Links(SECRET)
-HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}javascript:alert(3)"
-
-
-@pytest.fixture
-async def pages(producer: Producer) -> AsyncIterator[Replica]:
-    """A producer with status pages."""
-    running = await producer.replica(links=LINKS)
-    running.client.headers.pop("authorization")
-    yield running
-    await running.close()
-
-
-def link(job_id: UUID, *, seconds: float = 3600, **more: str) -> str:
-    """Make a link that may do everything."""
-    made = LINKS.make(job_id, RIGHTS, expires=int(time.time() + seconds))
-    return made + "".join(f"&{name}={value}" for name, value in more.items())
+OTHERS = Links("another secret of more than thirty-two characters")
 
 
 async def look(pages: Replica, address: str, status: int = 200, **headers: str) -> Document:
@@ -47,20 +30,6 @@ async def look(pages: Replica, address: str, status: int = 200, **headers: str) 
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     return Document.of(answer.text)
-
-
-async def set_job(producer: Producer, job_id: UUID, *states: str, **columns: Any) -> None:
-    """Bring a job through states and set columns (JSON for what is not a string)."""
-    for state in states:
-        await producer.execute(
-            "UPDATE filaviva.jobs SET state = :s WHERE id = :i", s=state, i=job_id
-        )
-    for column, value in columns.items():
-        await producer.execute(
-            f"UPDATE filaviva.jobs SET {column} = cast(:v AS jsonb) WHERE id = :i",
-            v=json.dumps(value),
-            i=job_id,
-        )
 
 
 async def test_a_new_job_is_told_in_words(producer: Producer, pages: Replica) -> None:
@@ -218,7 +187,7 @@ async def test_a_forged_or_foreign_link_opens_nothing(producer: Producer, pages:
         good.partition("&signature")[0],
         f"/jobs/{job_id}",
         "/jobs/nonsense?signature=%C3%A4",
-        Links(SECRET + "!").make(job_id, RIGHTS, expires=int(time.time()) + 99),
+        OTHERS.make(job_id, RIGHTS, expires=int(time.time()) + 99),
     ]
 
     refused = [await look(pages, address, 403) for address in forged]
@@ -358,6 +327,45 @@ async def test_the_api_hands_out_links_of_no_more_rights_than_the_key_has(
         assert (await look(pages, address)).text("h1") == "Waiting to start"
     assert "status" not in without
     await pages.close()
+
+
+async def test_a_batch_shows_its_parts_as_they_come(producer: Producer, pages: Replica) -> None:
+    batch_id = await batched(producer, 10)
+    await items_end(producer, batch_id, "succeeded", 0, 1, 2, 3, 4, 5, 6)
+    await items_end(producer, batch_id, "failed", 7, 8)
+
+    page = await look(pages, link(batch_id))
+    portuguese = await look(pages, link(batch_id, lang="pt"))
+    failed = await look(pages, link(batch_id, show="failed"))
+    await items_end(producer, batch_id, "succeeded", 9)
+    partly = await look(pages, link(batch_id))
+
+    assert page.text("h1") == "In progress"
+    assert "7 of 10 completed" in page.body
+    assert "2 failed, 1 waiting" in page.body
+    assert "7 de 10 concluídos" in portuguese.body
+    assert "2 falharam, 1 aguardando" in portuguese.body
+    assert page.all("dd") == ["0", "1", "2", "3", "4", "5", "6"]
+    assert page.body.count("this is no invoice") == 2
+    assert page.attributes("progress")["value"] == "9"
+    assert [" ".join(one.split()[:2]) for one in failed.all("summary")][-2:] == ["Part 8", "Part 9"]
+    assert failed.count("li") == 2
+    assert partly.text("h1") == "Completed in part"
+    assert "8 of 10 completed" in partly.body
+
+
+async def test_a_large_batch_has_pages(producer: Producer, pages: Replica) -> None:
+    batch_id = await batched(producer, 120)
+
+    address, seen = link(batch_id), []
+    while address:
+        page = await look(pages, address)
+        seen += [" ".join(one.split()[:2]) for one in page.all("summary") if "Part" in one]
+        more = [one for one in page.addresses if "after=" in one and "lang=" not in one]
+        following = [one for one in more if "/" not in one and "after=" in one]
+        address = f"/jobs/{following[-1]}" if "More parts" in page.body else ""
+
+    assert seen == [f"Part {n}" for n in range(1, 121)]
 
 
 async def press(pages: Replica, page: Document, action: str, **changes: str) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.database import tables
@@ -39,7 +39,6 @@ class Standing:
 
     job: Job
     last: int
-    is_batch: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +59,8 @@ async def standing(connection: AsyncConnection, job_id: UUID, reach: Reach) -> S
         .where(table.c.job_id == job_id, table.c.kind.in_(TOLD))
         .scalar_subquery()
     )
-    is_batch = exists().where(tables.batches.c.job_id == job_id)
-    found, (at, batch) = await jobs.get_with(connection, job_id, reach, last, is_batch)
-    return Standing(found, at, batch)
+    found, (at,) = await jobs.get_with(connection, job_id, reach, last)
+    return Standing(found, at)
 
 
 async def news(

@@ -144,7 +144,7 @@ class Page:
             reach = Reach(await jobs.tenant_of(connection, link.job_id))
             found = await timelines.standing(connection, link.job_id, reach)
             items = await _items(connection, found, wanted)
-        shown = view(found.job, words, is_batch=found.is_batch)
+        shown = view(found.job, words)
         following = items[PAGE - 1].item_index if len(items) > PAGE else None
         able = frozenset(self.actions)
         visit = Visit(link, self.links, wanted, words, shown, able, found.last, following)
@@ -187,7 +187,7 @@ class Page:
 
 
 async def _items(connection: AsyncConnection, found: Standing, wanted: Wanted) -> list[Item]:
-    if not found.is_batch:
+    if not found.job.is_batch:
         return []
     statuses = _FAILED if wanted.failed else ()
     return await jobs.items(

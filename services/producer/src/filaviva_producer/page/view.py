@@ -87,10 +87,12 @@ class View:
         return self.final and (self.state != "succeeded" or self.failures > 0)
 
 
-def view(job: Job, words: Words, *, is_batch: bool) -> View:
+def view(job: Job, words: Words) -> View:
     """Put a job into words."""
     counted = _counted(job.progress)
-    failures = int(counted.get("failed", 0)) + int(counted.get("canceled", 0)) if is_batch else 0
+    failures = (
+        int(counted.get("failed", 0)) + int(counted.get("canceled", 0)) if job.is_batch else 0
+    )
     headline, explained = _said_of(job, words, partly=job.state == "succeeded" and failures > 0)
     return View(
         id=job.id,
@@ -98,10 +100,10 @@ def view(job: Job, words: Words, *, is_batch: bool) -> View:
         state=job.state,
         headline=headline,
         explained=explained,
-        progress=_progress(job, counted, words, is_batch=is_batch),
+        progress=_progress(job, counted, words),
         failure=failure(job.error, words) if job.state == "failed" else None,
         result=shown(job.result, words),
-        is_batch=is_batch,
+        is_batch=job.is_batch,
         failures=failures,
     )
 
@@ -145,14 +147,12 @@ def _said_of(job: Job, words: Words, *, partly: bool) -> tuple[str, str]:
     return words.states[job.state], words.explained[job.state]
 
 
-def _progress(
-    job: Job, counted: Mapping[str, Any], words: Words, *, is_batch: bool
-) -> Progress | None:
+def _progress(job: Job, counted: Mapping[str, Any], words: Words) -> Progress | None:
     if not counted:
         return None
     done, total = counted["succeeded"] or 0, counted["total"] or 0
     sentence = words.completed.format(done=done, total=total) if total else ""
-    if is_batch:
+    if job.is_batch:
         rest = words.counts({name: counted[name] for name in _COUNTED})
         ended = done + counted["failed"] + counted["canceled"]
         return Progress(sentence, rest, ended, total)

@@ -3,6 +3,7 @@
 "use strict";
 (() => {
   const PAUSE = 400; // ms: however fast things happen, the page changes no faster
+  const AWAY = 10000; // ms, when we cannot be reached
   const status = document.getElementById("status");
   const live = document.getElementById("live");
   const told = document.getElementById("told");
@@ -42,10 +43,17 @@
   const show = async () => {
     due = 0;
     const answer = await fetch(status.dataset.self, { cache: "no-store" });
-    if (!answer.ok) return later();
+    if (answer.status === 403 || answer.status === 410) {
+      location.replace(status.dataset.self); // the link has expired: the server says it kindly
+      return;
+    }
+    if (!answer.ok) {
+      later(AWAY);
+      return;
+    }
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = page.getElementById("status");
-    if (!fresh) return undefined;
+    if (!fresh) return;
     document.title = page.title;
     replace(document.importNode(fresh, true));
     const now = sentence(fresh);
@@ -53,16 +61,17 @@
     if (!fresh.dataset.events) {
       source.close();
       live.hidden = true;
+    } else if (source.readyState === EventSource.CLOSED) {
+      later(AWAY); // no place for a stream: look again from time to time
     }
-    return undefined;
   };
 
-  const later = () => {
-    if (!due) due = setTimeout(() => show().catch(later), PAUSE);
+  const later = (pause = PAUSE) => {
+    if (!due) due = setTimeout(() => show().catch(() => later(AWAY)), pause);
   };
 
   said = sentence(status);
-  source.addEventListener("changed", later);
+  source.addEventListener("changed", () => later());
   source.addEventListener("open", () => say(live.dataset.live));
   source.addEventListener("error", () => {
     say(live.dataset.lost);
