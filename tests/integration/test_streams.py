@@ -3,6 +3,9 @@
 import asyncio
 import contextlib
 import itertools
+import re
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -327,3 +330,29 @@ async def test_a_client_that_leaves_frees_its_place(producer: Producer) -> None:
 
     await until(lambda: open_streams(producer) == 0)
     assert during == 1
+
+
+async def test_the_program_of_the_howto_follows_a_job_over_restarts(producer: Producer) -> None:
+    page = (Path(__file__).parents[2] / "docs/howto/show-progress-to-your-users.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(program, names)  # noqa: S102 - our own page
+    _, job_id = await submitted(producer)
+    first = await producer.replica()
+    told: list[str] = []
+
+    async def follow() -> None:
+        async for kind, _ in names["follow"](str(first.client.base_url), producer.key, job_id):
+            told.append(kind)
+
+    following = asyncio.create_task(follow())
+    await until(lambda: told)
+    await first.close()
+    await happens(producer, job_id, "progress", done=1)
+    second = await producer.replica(port=first.port)
+    await until(lambda: len(told) == 2)
+    await finishes(producer, job_id)
+    await asyncio.wait_for(following, timeout=10)
+    await second.close()
+
+    assert told == ["snapshot", "progress", "state", "state"]
