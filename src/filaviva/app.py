@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,9 +22,14 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 
 class App:
-    """The handlers of one application, by contract type and version."""
+    """The handlers of one application, by job type and version.
 
-    def __init__(self, name: str, *, tables: "MetaData | None" = None) -> None:
+    With `lifecycle` other services are told on `filaviva.lifecycle` how all its jobs end.
+    """
+
+    def __init__(
+        self, name: str, *, tables: "MetaData | None" = None, lifecycle: bool = False
+    ) -> None:
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise ConfigurationError(
                 f"App: found the name {name!r}, expected a lower-case letter, "
@@ -31,6 +37,7 @@ class App:
             )
         self.name = name
         self.tables = tables
+        self.lifecycle = lifecycle
         self._handlers: dict[str, dict[int, Handler]] = {}
 
     def __repr__(self) -> str:
@@ -99,6 +106,8 @@ class App:
                 f"app {self.name!r}: found {versions[version].name} and {handler.name} "
                 f"for {kind} v{version}, expected {expected}"
             )
+        if self.lifecycle:
+            handler = replace(handler, policy=replace(handler.policy, lifecycle=True))
         versions[version] = handler
 
 

@@ -20,6 +20,7 @@ class Policy:
     An async handler without a timeout gets 600 s. A sync handler with one runs in a process of its
     own, since a thread cannot be stopped; without one it runs in a thread, however long it takes.
     `retention` is for how many days a finished job is kept; None: as the settings say.
+    `lifecycle`: other services are told on the exchange `filaviva.lifecycle` how its jobs end.
     """
 
     max_attempts: int = 5
@@ -30,6 +31,7 @@ class Policy:
     retry_on: Rules = ()
     terminal_on: Rules = ()
     retention: float | None = None
+    lifecycle: bool = False
 
     def __post_init__(self) -> None:
         _whole("max_attempts", self.max_attempts, least=1, most=100)
@@ -42,6 +44,8 @@ class Policy:
             _days("retention", self.retention)
         if self.timeout == 0:
             raise ValueError(f"timeout: found {self.timeout!r}, expected more than 0 seconds")
+        if not isinstance(self.lifecycle, bool):
+            raise TypeError(f"lifecycle: found {self.lifecycle!r}, expected True or False")
         if self.cap < self.base:
             raise ValueError(f"cap: found {self.cap!r}, expected at least base ({self.base!r})")
         for name in ("retry_on", "terminal_on"):
@@ -66,6 +70,7 @@ class Policy:
             "jitter": self.jitter,
             "timeout": self.timeout,
             "retentionDays": self.retention,
+            "lifecycle": self.lifecycle,
         }
 
 

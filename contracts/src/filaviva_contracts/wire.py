@@ -1,6 +1,9 @@
 """Our own messages between the services: ids only, never documents or prompts."""
 
+from datetime import datetime
 from uuid import UUID
+
+from pydantic import BaseModel
 
 from filaviva_contracts.contract import Contract
 
@@ -30,4 +33,39 @@ class JobDead(Contract, type="filaviva.job.dead", version=1):
     reason: str
 
 
-WIRE: tuple[type[Contract], ...] = (WakeUp, AttemptFailed, JobDead)
+class _Ended(BaseModel):
+    """What is told of every job that has ended."""
+
+    job_id: UUID
+    type: str
+    version: int
+    tenant: str
+    parent_id: UUID | None = None
+    attempt: int
+    cost_usd: str
+    finished_at: datetime
+
+
+class JobSucceeded(Contract, _Ended, type="job.succeeded", version=1):
+    """A job has succeeded: its result is to be had where the job is."""
+
+
+class JobFailed(Contract, _Ended, type="job.failed", version=1):
+    """A job has failed for good, unless a person sends it back."""
+
+    error_class: str | None = None
+    error_code: str | None = None
+
+
+class JobCanceled(Contract, _Ended, type="job.canceled", version=1):
+    """A job was canceled, and has provably stopped."""
+
+
+WIRE: tuple[type[Contract], ...] = (
+    WakeUp,
+    AttemptFailed,
+    JobDead,
+    JobSucceeded,
+    JobFailed,
+    JobCanceled,
+)

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import outbox
+from filaviva import lifecycle, outbox
 from filaviva.database import as_dict
 from filaviva.database.fetch import fetch
 from filaviva.operations import batch_state
@@ -156,6 +156,7 @@ async def follow(connection: AsyncConnection, batch_ids: Iterable[UUID]) -> Foll
     changed = [batch for batch in batches if _is_news(batch)]
     await _write(connection, changed)
     states = {batch.id: batch_state.state_of(batch) for batch in batches}
+    await lifecycle.tell(connection, [b.id for b in changed if states[b.id] != b.state])
     return Followed(acted.messages, acted.items | {batch.id for batch in changed}, states)
 
 

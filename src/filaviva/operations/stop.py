@@ -13,7 +13,7 @@ from uuid import UUID
 import simplejson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import notify
+from filaviva import lifecycle, notify
 from filaviva.database.fetch import fetch
 from filaviva.outbox import OutboxRow
 
@@ -116,6 +116,7 @@ async def stop(
     why = {"cause": "cancel", "author": author, "reason": reason}
     rows = await fetch(connection, _CANCEL, (sorted(set(job_ids)), simplejson.dumps(why)))
     done = Cancellation([Reached(r[0], r[1], r[2] is not None, *r[2:]) for r in rows])
+    await lifecycle.tell(connection, [job.id for job in done.canceled])
     await _tell(connection, done)
     return done
 

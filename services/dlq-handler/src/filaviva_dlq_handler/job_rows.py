@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from filaviva import lifecycle
 from filaviva.canonical import storable
 from filaviva_dlq_handler.judge import Job
 
@@ -34,6 +35,7 @@ WITH failed AS (
 INSERT INTO filaviva.job_events (job_id, kind, data)
 SELECT id, 'state', jsonb_build_object('status', 'failed', 'error', error::jsonb)
 FROM failed ORDER BY id
+RETURNING job_id
 """
 
 _PARK = """
@@ -94,7 +96,8 @@ async def fail(connection: AsyncConnection, errors: Mapping[UUID, dict[str, Any]
     if errors:
         ids = sorted(errors)
         told = [json.dumps({**errors[id_], "retryable": False}) for id_ in ids]
-        await connection.exec_driver_sql(_FAIL, (ids, told))
+        failed = await connection.exec_driver_sql(_FAIL, (ids, told))
+        await lifecycle.tell(connection, failed.scalars())
 
 
 async def park(connection: AsyncConnection, reasons: Mapping[UUID, str]) -> None:

@@ -7,7 +7,7 @@ May happen twice: the second time it is not queued.
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import outbox
+from filaviva import lifecycle, outbox
 from filaviva_retry_scheduler.dead import job_dead
 from filaviva_retry_scheduler.decide import Decided
 from filaviva_retry_scheduler.facts import JobEnded
@@ -41,6 +41,7 @@ SELECT job_id, epoch, type, queue, correlation_id, traceparent, seconds FROM end
 async def expire(connection: AsyncConnection, *, limit: int) -> Decided:
     """Fail queued jobs whose deadline has passed, the latest first."""
     ended = (await connection.exec_driver_sql(_EXPIRE, (limit,))).all()
+    await lifecycle.tell(connection, [job.job_id for job in ended])
     messages = [
         job_dead(
             job_id=job.job_id,

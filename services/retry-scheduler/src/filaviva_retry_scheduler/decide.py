@@ -15,7 +15,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import outbox
+from filaviva import lifecycle, outbox
 from filaviva.outbox import NewMessage, OutboxRow
 from filaviva.wakeups import wake_up
 from filaviva_retry_scheduler.dead import job_dead
@@ -63,6 +63,7 @@ SELECT jobs.id AS job_id, jobs.type, jobs.version, jobs.queue, jobs.priority, jo
     coalesce((contracts.policy->>'base')::double precision, 2) AS base,
     coalesce((contracts.policy->>'cap')::double precision, 300) AS cap,
     coalesce((contracts.policy->>'jitter')::double precision, 1) AS jitter,
+    coalesce((contracts.policy->>'lifecycle')::boolean, false) AS lifecycle,
     clock_timestamp() AS now
 FROM filaviva.jobs
 LEFT JOIN filaviva.attempts ON attempts.job_id = jobs.id AND attempts.number = jobs.attempt
@@ -137,6 +138,10 @@ async def _carry_out(connection: AsyncConnection, cases: Sequence[Case]) -> Deci
     events = [event for case, verdict in judged for event in _events(case, verdict)]
     changes = [_change(case, verdict) for case, verdict in judged]
     await connection.exec_driver_sql(_WRITE, (*_columns(changes), *_columns(events)))
+    await lifecycle.tell(
+        connection,
+        [c.job_id for c, verdict in judged if c.lifecycle and not isinstance(verdict, Requeue)],
+    )
     messages = [message for judgement in judged for message in _messages(*judgement)]
     return Decided(
         rows=await outbox.add(connection, messages),

@@ -52,6 +52,7 @@ class Case:
     cap: float
     jitter: float
     now: datetime
+    lifecycle: bool = False
 
     @property
     def lost(self) -> bool:

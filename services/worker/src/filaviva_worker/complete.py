@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import failpoints
+from filaviva import failpoints, lifecycle
 from filaviva.database.fetch import fetch
 from filaviva.outcome import Effect
 from filaviva_worker.effects import apply
@@ -52,6 +52,7 @@ class Completion:
     fence: int
     result: str | None
     effects: Sequence[Effect] = ()
+    lifecycle: bool = False  # to be told to other services
 
 
 async def complete(connection: AsyncConnection, completions: Iterable[Completion]) -> set[UUID]:
@@ -70,6 +71,9 @@ async def complete(connection: AsyncConnection, completions: Iterable[Completion
     effects = [each.effects for each in ordered if each.job_id in now and each.effects]
     if effects:
         await apply(connection, effects)
+    told = [each.job_id for each in ordered if each.lifecycle and each.job_id in now]
+    if told:
+        await lifecycle.tell(connection, told)
     failpoints.passing("effect.before_commit")
     return {row[0] for row in rows}
 

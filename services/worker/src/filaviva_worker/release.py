@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import outbox
+from filaviva import lifecycle, outbox
 from filaviva.broker.topology import Topology
 from filaviva.database.fetch import fetch
 from filaviva_contracts.wire import WakeUp
@@ -104,6 +104,7 @@ async def record_canceled(
     ids, fences = _columns(jobs)
     reached = [(rungs or {}).get(job_id) for job_id in ids]
     rows = await fetch(connection, _CANCEL, (ids, fences, reached))
+    await lifecycle.tell(connection, [row[0] for row in rows])
     return {row[0]: row[1] or 0.0 for row in rows}
 
 

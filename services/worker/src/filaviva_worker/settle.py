@@ -151,11 +151,17 @@ class Settling:
 
     async def _complete(self, ended: Sequence[Ended]) -> set[UUID]:
         completions = [
-            Completion(each.job.id, each.job.fence, each.outcome.result, each.outcome.effects)
+            Completion(
+                each.job.id,
+                each.job.fence,
+                each.outcome.result,
+                each.outcome.effects,
+                each.handler.policy.lifecycle,
+            )
             for each in ended
             if isinstance(each.outcome, Done)
         ]
-        if any(each.effects for each in completions):
+        if any(each.effects or each.lifecycle for each in completions):
             return await transact(self._engine, lambda c: complete(c, completions))
         return await transact(self._autocommit, lambda c: complete(c, completions))
 
