@@ -19,6 +19,7 @@ from filaviva.database.transaction import DATABASE_ERRORS
 from filaviva.errors import LeaseLost
 from filaviva_worker import calls
 from filaviva_worker.context import LiveContext, idempotency_key
+from filaviva_worker.control import guard
 from filaviva_worker.live import Live
 from fixtures.amqp import Proxy
 from fixtures.retrying import AnswerLost, Jobs
@@ -225,6 +226,49 @@ async def test_a_call_waits_for_a_database_that_is_away_while_the_lease_is_fresh
         with pytest.raises(DATABASE_ERRORS):
             await ctx.record_call("p", "m", {}, cost_usd=Decimal(1))
         await engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "statement", ["COMMIT", " -- now\n rollback", "rollback work", "end", "BEGIN", "abort"]
+)
+async def test_a_statement_that_would_end_a_fenced_transaction_is_refused_and_nothing_is_written(
+    jobs: Jobs, database: str, context_of: Making, statement: str
+) -> None:
+    job = await jobs.running()
+    transactions = connect(database, name="test", size=2)
+    guard(transactions)
+    ctx = await context_of(job, transactions=transactions)
+
+    async def ends() -> None:
+        async with ctx.transaction() as db:
+            await db.execute(text("INSERT INTO books VALUES ('a')"))
+            await db.execute(text(statement))
+            await db.execute(text("INSERT INTO books VALUES ('b')"))
+
+    with pytest.raises(TypeError, match=r"ctx\.transaction: found"):
+        await ends()
+
+    assert await books(jobs) == []
+    await transactions.dispose()
+
+
+async def test_a_savepoint_inside_a_fenced_transaction_works(
+    jobs: Jobs, database: str, context_of: Making
+) -> None:
+    transactions = connect(database, name="test", size=2)
+    guard(transactions)
+    ctx = await context_of(await jobs.running(), transactions=transactions)
+
+    async with ctx.transaction() as db:
+        await db.execute(text("INSERT INTO books VALUES ('a')"))
+        async with db.begin_nested() as trial:
+            await db.execute(text("INSERT INTO books VALUES ('b')"))
+            await trial.rollback()
+        await db.execute(text("SAVEPOINT mine"))
+        await db.execute(text("ROLLBACK TO mine"))
+
+    assert await books(jobs) == ["a"]
+    await transactions.dispose()
 
 
 CONTROL = [

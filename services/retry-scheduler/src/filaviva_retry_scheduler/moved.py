@@ -50,6 +50,15 @@ SELECT job_id, epoch, issue, type, version, queue, priority, correlation_id, tra
     not_before FROM moved ORDER BY job_id
 """
 
+_LATELY = """
+SELECT coalesce(max(updated_at) > now() - interval '1 day', false) FROM filaviva.contracts
+"""
+
+
+async def published_lately(connection: AsyncConnection) -> bool:
+    """Tell whether a handler may have moved: `follow` looks at every queued job."""
+    return bool((await connection.exec_driver_sql(_LATELY)).scalar())
+
 
 async def follow(connection: AsyncConnection, *, limit: int) -> Decided:
     """Move what nobody reads where it waits to the queue of its handler."""

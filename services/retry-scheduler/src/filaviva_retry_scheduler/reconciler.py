@@ -30,6 +30,8 @@ log = structlog.get_logger("filaviva")
 # While a lost backlog comes back in portions, the next one is due as soon as the last is drained.
 _BRISK_PAUSE = 1.0
 _BRISK_FOR = 60.0
+# With nothing published for a day, jobs are hardly astray: every so many rare looks will do.
+_LOOKS = 10
 
 # A skip scan: one index probe for each queue that has queued jobs, however many those are.
 _QUEUES = """
@@ -128,6 +130,7 @@ class Reconciler:
         self._rare_due = clock()
         self._clock = clock
         self._brisk_until = clock()
+        self._looks = 0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until stopped."""
@@ -184,6 +187,10 @@ class Reconciler:
         return await self._move() + await self._commit(self._tell)
 
     async def _move(self) -> int:
+        self._looks += 1
+        due = self._looks % _LOOKS == 1
+        if not due and not await transact(self._engine, moved.published_lately):
+            return 0
         jobs = total = await self._commit(self._follow)
         while jobs == self._batch:
             jobs = await self._commit(self._follow)

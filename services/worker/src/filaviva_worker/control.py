@@ -1,12 +1,15 @@
-"""Statements that end or begin a transaction: no effect may, it commits with others'.
+"""Statements that end or begin a transaction: a handler's may not.
 
-One `ROLLBACK` among the effects of a batch would undo the completions of a hundred other jobs.
+One `ROLLBACK` among the effects of a batch would undo the completions of a hundred other jobs. One
+`COMMIT` inside `ctx.transaction()` would keep what was written though the lease is lost, and let
+all that follows pass without a fence.
 """
 
 import re
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Executable
+from sqlalchemy import Executable, event
+from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql.elements import (
     ReleaseSavepointClause,
     RollbackToSavepointClause,
@@ -22,6 +25,26 @@ _CONTROL: Final = re.compile(
     r"|set\s+session\s+characteristics)\b",
     re.IGNORECASE,
 )
+# Savepoints stay inside the transaction.
+_END: Final = re.compile(
+    r"(?:begin|start\s+transaction|commit|end|abort|prepare\s+transaction"
+    r"|rollback(?!\s+(?:(?:work|transaction)\s+)?to\b))\b",
+    re.IGNORECASE,
+)
+
+
+def guard(engine: AsyncEngine) -> None:
+    """Let no statement on this engine end its transaction: TypeError, before it is sent."""
+    event.listen(engine.sync_engine, "before_cursor_execute", _refuse_end)
+
+
+def _refuse_end(_connection: object, _cursor: object, statement: str, *_: Any) -> None:
+    found = _END.match(statement, _end_of_comments(statement))
+    if found is not None:
+        raise TypeError(
+            f"ctx.transaction: found {found.group().upper()}, expected no statement that ends the "
+            "transaction: leave the block to commit, raise in it to roll back"
+        )
 
 
 def refuse_control(statement: Executable) -> None:

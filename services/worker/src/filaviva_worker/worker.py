@@ -27,6 +27,7 @@ from filaviva.telemetry.metrics import Metrics
 from filaviva_worker import process
 from filaviva_worker.attempt import Attempts
 from filaviva_worker.cancels import Cancels
+from filaviva_worker.control import guard
 from filaviva_worker.event_intake import EventIntake
 from filaviva_worker.facts import Facts, Settled
 from filaviva_worker.heartbeat import Heartbeat, Presence
@@ -65,6 +66,7 @@ class Worker:
         self._topology = Topology()
         self._engine = engine
         self._transactions = transactions
+        guard(transactions)
         self._relay = relay
         self._notifier = notifier
         self.following = Following(engine, hand_over=relay.hand_over, changed=notifier.changed)
