@@ -69,6 +69,10 @@ class TenantLimits(Refreshing):
         """Give what holds for one end user of the tenant; nobody has no limit."""
         return self._find(tenant, subject) if self._rows and subject else NONE
 
+    def limits_runs_of(self, tenant: str) -> bool:
+        """Tell whether some limit says how many jobs of this tenant or its subjects may run."""
+        return self.runs_of_everybody or tenant in self.runs_of
+
     def hold(self, limits: Mapping[tuple[str, str], Limit]) -> None:
         """Take these limits, by tenant and subject."""
         self._rows = limits

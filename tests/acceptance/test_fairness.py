@@ -77,14 +77,13 @@ async def test_a_job_submitted_behind_5000_of_another_tenant_ends_within_2_secon
 ) -> None:
     await prepared(journey)
     async with submitting(journey) as submitter:
-        many = await flood(submitter)
+        await flood(submitter)
         await journey.start_all("worker")
         started = time.monotonic()
         one = (await submitter.submit(job_of("small"))).job_id
         await journey.succeeded(one)
         seconds = time.monotonic() - started
         left = await waiting(journey)
-        await journey.succeeded(*many)
 
     assert seconds < 2
     assert left > 0, "the flood was over before: nothing is shown"

@@ -36,10 +36,12 @@ UPDATE filaviva.submission_keys AS keys SET tokens = x.tokens, filled_at = x.fil
 FROM unnest($1::text[], $2::float8[], $3::timestamptz[]) AS x(key, tokens, filled_at)
 WHERE keys.key = x.key
 """
-# Each look ends at the limit, and begins in the index of waiting jobs.
+# Each look ends at the limit, and begins in the index of waiting jobs. Of a batch only the items
+# wait.
 _QUEUED = """
 SELECT key, (SELECT count(*) FROM (
     SELECT FROM filaviva.jobs WHERE state = 'queued' AND jobs.tenant = x.tenant
+        AND parked_reason IS DISTINCT FROM 'items'
         AND (x.subject IS NULL OR jobs.subject = x.subject) LIMIT x.most) AS waiting)
 FROM unnest($1::text[], $2::text[], $3::text[], $4::int[]) AS x(key, tenant, subject, most)
 """

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import socket
+from collections.abc import Iterable
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from filaviva import service
 from filaviva.broker.consumer import Consumer, Delivery
@@ -15,6 +16,7 @@ from filaviva.database import connect
 from filaviva.limits import TenantLimits
 from filaviva.notify import Notifier
 from filaviva.operations.following import Following
+from filaviva.operations.releasing import Releasing
 from filaviva.relay import Relay
 from filaviva.service import LoopLag, serve
 from filaviva.settings import Settings
@@ -33,6 +35,7 @@ from filaviva_retry_scheduler.sweeper import Sweeper
 
 METRICS_PORT = 9103
 PREFETCH = 400
+RELEASE_SECONDS = 1.0
 LINGER = timedelta(seconds=10)
 
 
@@ -44,8 +47,14 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     publisher = Publisher(broker, confirm_timeout=settings.broker.confirm_timeout_seconds)
     relay, notifier = Relay(engine, publisher), Notifier(engine)
     following = Following(engine, hand_over=relay.hand_over, changed=notifier.changed)
-    meter = Meter(metrics)
-    announcer = Announcer(relay.hand_over, listener=meter, changed=following.changed)
+    meter, limits = Meter(metrics), TenantLimits(engine)
+    releasing = Releasing(engine, limits, relay.hand_over, poll=RELEASE_SECONDS)
+
+    def changed(jobs: Iterable[UUID]) -> None:
+        following.changed(jobs)
+        releasing.hurry()
+
+    announcer = Announcer(relay.hand_over, listener=meter, changed=changed)
 
     def settle(delivery: Delivery) -> None:
         consumer.settle(delivery)
@@ -61,7 +70,7 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
         linger=LINGER,
     )
     depths = QueueDepths(broker)
-    limits, turn_depths = TenantLimits(engine), QueueDepths(broker, name="filaviva turns")
+    turn_depths = QueueDepths(broker, name="filaviva turns")
     keeper = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
     dispatcher = Dispatcher(engine, turn_depths, relay.hand_over, limits, keeper=keeper)
     duties = (
@@ -70,6 +79,7 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
         Reconciler(engine, depths, announcer),
         Calendar(engine, announcer),
         limits,
+        releasing,
         dispatcher,
         Retention(engine, settings.retention, listener=meter),
     )

@@ -37,18 +37,21 @@ seen AS (
     ON CONFLICT (consumer, message_id) DO UPDATE SET duplicates = i.duplicates + 1
     RETURNING i.message_id, i.duplicates),
 locked AS MATERIALIZED (
-    SELECT id, type, version, state, epoch, losses, not_before, deadline, parked_reason
+    SELECT id, tenant, type, version, state, epoch, losses, not_before, deadline, parked_reason
     FROM filaviva.jobs
     WHERE id = ANY($1::uuid[]) AND (SELECT count(*) FROM seen) >= 0
     ORDER BY id FOR NO KEY UPDATE),
 due AS MATERIALIZED (
-    SELECT locked.id, locked.losses FROM locked JOIN wanted USING (id, type, version)
+    SELECT locked.id, locked.losses,
+        (locked.tenant = ANY($12::text[]) OR '*' = ANY($12::text[])) AS limited
+    FROM locked JOIN wanted USING (id, type, version)
     WHERE locked.state = 'queued' AND locked.epoch = wanted.epoch AND locked.parked_reason IS NULL
       AND (locked.not_before IS NULL OR locked.not_before <= clock_timestamp())
       AND (locked.deadline IS NULL OR locked.deadline > clock_timestamp())),
 mine AS MATERIALIZED (
-    SELECT id FROM due WHERE losses < $8
-    UNION ALL (SELECT id FROM due WHERE losses >= $8 AND $9 ORDER BY id LIMIT 1)),
+    SELECT id FROM due WHERE losses < $8 AND NOT limited
+    UNION ALL (
+        SELECT id FROM due WHERE losses >= $8 AND $9 AND NOT limited ORDER BY id LIMIT 1)),
 claimed AS (
     UPDATE filaviva.jobs SET
         state = 'running', attempt = attempt + 1,
@@ -69,6 +72,7 @@ SELECT CASE
         WHEN locked.state = 'queued' AND locked.epoch = wanted.epoch
              AND locked.parked_reason IS NULL AND locked.not_before > clock_timestamp()
             THEN 'early'
+        WHEN due.limited THEN 'limited'
         WHEN due.id IS NOT NULL THEN 'suspect'
         WHEN seen.duplicates > 0 THEN 'duplicate'
         ELSE 'stale'
@@ -101,6 +105,7 @@ class Verdict(StrEnum):
     CLAIMED = "claimed"
     EARLY = "early"
     SUSPECT = "suspect"
+    LIMITED = "limited"
     DUPLICATE = "duplicate"
     STALE = "stale"
 
@@ -147,8 +152,12 @@ async def claim(  # noqa: PLR0913 - the parameters of one statement
     claim_id: UUID,
     lease_seconds: float,
     suspect_too: bool = True,
+    apart: Sequence[str] = (),
 ) -> Claims:
-    """Claim what is due among `wanted` (at most one wake-up per job), and at most one suspect."""
+    """Claim what is due among `wanted` (at most one wake-up per job), and at most one suspect.
+
+    What is due of the tenants `apart` ("*": of all) is left alone: `Verdict.LIMITED`.
+    """
     ordered = sorted(wanted, key=_by_message)
     arguments = (
         [wake.job_id for wake in ordered],
@@ -162,6 +171,7 @@ async def claim(  # noqa: PLR0913 - the parameters of one statement
         suspect_too,
         [wake.type for wake in ordered],
         [wake.version for wake in ordered],
+        list(apart),
     )
     rows = await fetch(connection, _CLAIM_SQL, arguments)
     taken: dict[UUID, Claimed] = {}

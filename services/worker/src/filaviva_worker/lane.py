@@ -32,6 +32,7 @@ from filaviva_worker.claim import (
 )
 from filaviva_worker.event_intake import EventIntake
 from filaviva_worker.facts import Facts, NotRun, Settled
+from filaviva_worker.limited import Claiming, Limited
 from filaviva_worker.live import Ending, LiveJobs
 from filaviva_worker.reissue import issue_again
 from filaviva_worker.room import Room
@@ -83,6 +84,7 @@ class Lane:
         live: LiveJobs,
         strangers: Strangers,
         events: EventIntake,
+        limited: Limited,
         facts: Facts,
         following: Following,
         limits: Limits,
@@ -96,6 +98,7 @@ class Lane:
         self._live = live
         self._strangers = strangers
         self._events = events
+        self._limited = limited
         self._facts = facts
         self._following = following
         self._limits = limits
@@ -242,7 +245,8 @@ class Lane:
         unsure = False
         while not stop.is_set():
             try:
-                return await self._claim_once(wanted, claim_id, unsure=unsure)
+                claims = await self._claim_once(wanted, claim_id, unsure=unsure)
+                return await self._claim_limited(wanted, claims, claim_id, stop)
             except DATABASE_ERRORS as error:
                 unsure = unsure or unreachable(error)
                 log.warning("claims wait for the database", why=str(error)[:200])
@@ -270,8 +274,21 @@ class Lane:
                 claim_id=claim_id,
                 lease_seconds=self._limits.lease_seconds,
                 suspect_too=self._suspect is None,
+                apart=self._limited.tenants,
             )
         return Claims({**before, **claims.claimed}, claims.others)
+
+    async def _claim_limited(
+        self, wanted: Sequence[WakeUp], claims: Claims, claim_id: UUID, stop: asyncio.Event
+    ) -> Claims:
+        """Claim once more what was left apart, with its tenants' limits counted."""
+        apart = [w for w in wanted if claims.others.get(w.job_id) is Verdict.LIMITED]
+        if not apart:
+            return claims
+        lease = self._limits.lease_seconds
+        how = Claiming(self._worker, claim_id, lease, suspect_too=self._suspect is None)
+        more = await self._limited.claim(apart, how, stop)
+        return Claims({**claims.claimed, **more.claimed}, {**claims.others, **more.others})
 
     def _start(self, job: Claimed, delivery: Delivery) -> None:
         handler = self._attempts.handler(job.type, job.version)

@@ -16,9 +16,11 @@ from filaviva.app import App
 from filaviva.broker.consumer import Consumer
 from filaviva.broker.topology import Topology
 from filaviva.errors import ConfigurationError
+from filaviva.limits import TenantLimits
 from filaviva.listening import Listening
 from filaviva.notify import CANCELS, Notifier
 from filaviva.operations.following import Following
+from filaviva.operations.releasing import Releasing
 from filaviva.relay import Relay
 from filaviva.service import end_within
 from filaviva.settings import Settings
@@ -33,6 +35,7 @@ from filaviva_worker.facts import Facts, Settled
 from filaviva_worker.heartbeat import Heartbeat, Presence
 from filaviva_worker.ladder import Ladder, Patience
 from filaviva_worker.lane import LAST_SECONDS, Lane, Limits, all_watermarks
+from filaviva_worker.limited import Limited
 from filaviva_worker.live import LiveJobs
 from filaviva_worker.settle import Settling
 from filaviva_worker.strangers import Strangers
@@ -78,6 +81,8 @@ class Worker:
         self._intakes: list[EventIntake] = []
         self.heartbeat = self._heartbeat(app, wanted_queues(app, settings))
         self._standing = Standing(engine)
+        self._tenant_limits = TenantLimits(engine)
+        self._releasing = Releasing(engine, self._tenant_limits, relay.hand_over)
         self._cancels = Listening(engine, CANCELS, Cancels(self._live, self.heartbeat.hurry).heard)
         ladder = Ladder(
             engine.execution_options(isolation_level="AUTOCOMMIT"), metrics, _patience(settings)
@@ -102,9 +107,8 @@ class Worker:
             for consumer in self.consumers:
                 group.create_task(consumer.run(stop))
             beating = group.create_task(self.heartbeat.run(gone))
-            lasting = [
-                group.create_task(each.run(gone)) for each in (self._standing, self._cancels)
-            ]
+            hearing = (self._standing, self._cancels, self._tenant_limits, self._releasing)
+            lasting = [group.create_task(each.run(gone)) for each in hearing]
             settling = [group.create_task(each.run(recorded)) for each in self._settlings]
             lanes = [group.create_task(lane.run(stop)) for lane in self.lanes]
             await stop.wait()
@@ -166,6 +170,7 @@ class Worker:
             live=self._live,
             strangers=self._strangers,
             events=events,
+            limited=Limited(self._engine, self._tenant_limits),
             facts=self._facts,
             following=self.following,
             limits=Limits(
@@ -189,6 +194,7 @@ class Worker:
         def settled(facts: Sequence[Settled]) -> None:
             lane.settled(facts)
             self._notifier.changed(fact.job.id for fact in facts)
+            self._releasing.ended(fact.job.tenant for fact in facts)
             self.following.items_changed(fact.job.parent_id for fact in facts)
 
         settling = Settling(self._engine, self._relay, self._topology, settled)
