@@ -129,12 +129,13 @@ _TOO_MANY = "too many of its items failed"
 class Followed:
     """What to do after the commit: messages to hand over, changes to announce.
 
-    `states` are those of all batches that were looked at.
+    `states` are those of all batches that were looked at, `items` how many items they have.
     """
 
     messages: Sequence[OutboxRow] = ()
     jobs: frozenset[UUID] = field(default_factory=frozenset)
     states: Mapping[UUID, str] = field(default_factory=dict)
+    items: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,8 @@ async def follow(connection: AsyncConnection, batch_ids: Iterable[UUID]) -> Foll
     await _write(connection, changed)
     states = {batch.id: batch_state.state_of(batch) for batch in batches}
     await lifecycle.tell(connection, [b.id for b in changed if states[b.id] != b.state])
-    return Followed(acted.messages, acted.items | {batch.id for batch in changed}, states)
+    jobs = acted.items | {batch.id for batch in changed}
+    return Followed(acted.messages, jobs, states, sum(batch.total for batch in batches))
 
 
 # By primary key: nothing but the ids is known of these jobs.

@@ -4,7 +4,6 @@ A process that dies in between loses only time: the sweeper follows every open b
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
@@ -21,8 +20,8 @@ log = structlog.get_logger("filaviva")
 
 # Batches in one transaction, so that none of them keeps the others' rows locked for long.
 _TOGETHER = 20
-# Of a batch of thousands each look takes a while: it must not take most of the time.
-_SHARE = 0.1
+# Looking at a batch of thousands takes a while: the pause grows with it, to 0.2 s for the largest.
+_PAUSE_PER_ITEM = 20e-6
 
 
 class Following:
@@ -43,6 +42,7 @@ class Following:
         self._jobs: set[UUID] = set()
         self._behind: set[UUID] = set()
         self._some = asyncio.Event()
+        self._looked_at = 0
 
     def changed(self, job_ids: Iterable[UUID]) -> None:
         """Tell whoever waits for these jobs, and remember that they may be some batch's items."""
@@ -68,10 +68,9 @@ class Following:
         """Follow until stopped, and then once more for what is left."""
         while not stop.is_set():
             await first_of(self._some, stop)
-            began = time.monotonic()
+            self._looked_at = 0
             await self.step()
-            took = time.monotonic() - began
-            await wait(stop, max(self._every, took / _SHARE))
+            await wait(stop, max(self._every, self._looked_at * _PAUSE_PER_ITEM))
         await self.step()
 
     async def step(self) -> int:
@@ -96,4 +95,6 @@ class Following:
 
     async def _follow(self, batch_ids: Sequence[UUID]) -> None:
         failpoints.passing("follow.before")
-        self.followed(await transact(self._engine, lambda c: follow(c, batch_ids)))
+        followed = await transact(self._engine, lambda c: follow(c, batch_ids))
+        self._looked_at += followed.items
+        self.followed(followed)
