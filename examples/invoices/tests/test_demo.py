@@ -17,13 +17,9 @@ class Lines:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.done: list[int] = []
 
     def say(self, text: str) -> None:
         self.lines.append(text)
-
-    def show(self, done: int) -> None:
-        self.done.append(done)
 
 
 def test_the_plan_covers_the_ten_documents_and_the_one_that_is_no_invoice():
@@ -65,14 +61,13 @@ def test_the_stand_in_keeps_every_text_of_a_message():
 
 def test_only_what_is_new_is_shown():
     lines = Lines()
-    watch = Watch(lines, {"a"})
+    watch = Watch(lines)
 
-    watch.show({"a": QUEUED}, lines)
-    watch.show({"a": QUEUED | {"status": "succeeded", "attempt": 1}}, lines)
-    watch.show({"a": QUEUED | {"status": "succeeded", "attempt": 1}}, lines)
+    watch.show({"a": QUEUED})
+    watch.show({"a": QUEUED | {"status": "succeeded", "attempt": 1}})
+    watch.show({"a": QUEUED | {"status": "succeeded", "attempt": 1}})
 
     assert lines.lines == ["a: succeeded in attempt 1, USD 0"]
-    assert lines.done == [0, 1, 1]
 
 
 def test_a_pause_says_what_failed():

@@ -37,6 +37,15 @@ def trail(name: str, outcomes: tuple[str, ...]) -> Trail:
     return Trail(job, (*lost, *ended), ({"name": "read", "attempt": 1},))
 
 
+def batch(done: str) -> dict[str, Any]:
+    return {
+        "jobId": "batch",
+        "status": "succeeded",
+        "costUsd": "0.11",
+        "progress": {"message": f"{done} of 10 completed"},
+    }
+
+
 def call(number: int, name: str, behaviour: str = "ok", *, again: bool = False) -> dict[str, Any]:
     charged = behaviour in ("ok", "bad_output")
     return {
@@ -67,7 +76,8 @@ def good() -> Evidence:
         {"jobId": f"job-{MISREAD.document}", "reason": "terminal", "status": "resolved"},
     )
     return Evidence(
-        notes=Notes(Killing(1, (KILLED,)), {"jobId": "job-nfe-1", "duplicate": True}, 409),
+        notes=Notes(Killing(1, (KILLED,)), batch("9"), {"jobId": "batch", "duplicate": True}, 409),
+        batch=batch("10"),
         trails=trails,
         calls=tuple(calls),
         letters=tuple(letter | {"error": error} for letter in letters),
@@ -108,7 +118,19 @@ def test_a_doubled_missing_or_wrong_effect_is_found(good, stored):
 def test_a_second_job_for_one_key_is_found(good):
     good.notes.duplicate["duplicate"] = False
 
-    assert broken(good) == ["the same Idempotency-Key twice is one job"]
+    assert broken(good) == ["the same Idempotency-Key twice is one batch"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"status": "running"}, {"costUsd": "0.10"}, {"progress": {"message": "9 of 10 completed"}}],
+)
+def test_a_batch_that_does_not_follow_its_items_is_found(good, change):
+    good.batch.update(change)
+
+    assert broken(good) == [
+        "the batch showed 9 of 10 while one was dead, and 10 of 10 once that was replayed"
+    ]
 
 
 def test_an_attempt_too_many_is_found(good):
@@ -157,6 +179,7 @@ def test_a_step_that_ran_again_is_found(good):
 
 def test_a_cost_that_the_ledger_does_not_know_is_found(good):
     good.trails["nfe-1"].job["costUsd"] = "0.0100001"
+    good.batch["costUsd"] = "0.1100001"
 
     assert broken(good) == ["the jobs' cost is what the provider's ledger says, to the last digit"]
 

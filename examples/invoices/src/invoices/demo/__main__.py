@@ -15,7 +15,6 @@ from invoices.demo import slack
 from invoices.demo.api import Api, Provider
 from invoices.demo.facts import Fact, check
 from invoices.demo.journey import Journey
-from invoices.demo.plan import TEN
 from invoices.demo.screen import Screen
 from invoices.demo.stack import (
     DemoFailed,
@@ -86,8 +85,7 @@ async def _journey(
         Provider(address) as provider,
         connected(at["postgres"]) as truth,
     ):
-        watch = Watch(screen, {case.document for case in TEN})
-        evidence = await Journey(api, provider, truth, inbox, screen, watch).play()
+        evidence = await Journey(api, provider, truth, inbox, screen, Watch(screen)).play()
     return check(evidence), here.pids() | belonging_to(here.state)
 
 

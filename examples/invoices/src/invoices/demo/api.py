@@ -1,5 +1,6 @@
 """What the demonstration asks the services over HTTP, as any client could."""
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -47,10 +48,28 @@ class Api:
             },
         )
 
-    async def jobs(self) -> dict[str, Json]:
-        """Return every job by its document's name."""
-        page = await self._ask("GET", f"{self._producer}/v1/jobs", params={"limit": 100})
-        return {job["labels"]["document"]: job for job in page["items"]}
+    async def submit_batch(
+        self, urls: Sequence[str], *, key: str, documents: str, concurrency: int
+    ) -> Json:
+        """Submit several documents as the items of one batch."""
+        return await self._ask(
+            "POST",
+            f"{self._producer}/v1/jobs",
+            headers={"Idempotency-Key": key},
+            json={
+                "type": "invoice.extract",
+                "version": 1,
+                "items": [{"documentUrl": url} for url in urls],
+                "concurrency": concurrency,
+                "labels": {"documents": documents},
+            },
+        )
+
+    async def jobs(self, **filters: str) -> list[Json]:
+        """Return every job, those of a batch too."""
+        wanted = {"limit": 100, **filters}
+        page = await self._ask("GET", f"{self._producer}/v1/jobs", params=wanted)
+        return list(page["items"])
 
     async def job(self, job_id: str) -> Json:
         """Return one job as it is now."""

@@ -22,6 +22,7 @@ class Notes:
     """What only the journey itself saw."""
 
     killing: Killing
+    batch_when_two_were_dead: Json
     duplicate: Json
     second_replay_status: int
 
@@ -48,6 +49,7 @@ class Evidence:
     """Everything the facts are checked against."""
 
     notes: Notes
+    batch: Json
     trails: dict[str, Trail]
     calls: tuple[Json, ...]
     letters: tuple[Json, ...]

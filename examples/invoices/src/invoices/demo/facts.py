@@ -24,6 +24,7 @@ def check(evidence: Evidence) -> list[Fact]:
     """Judge every claim."""
     return [
         _all_succeeded(evidence),
+        _batch_followed(evidence),
         _stored_once(evidence),
         _one_job_for_one_key(evidence),
         _attempts_as_planned(evidence),
@@ -50,6 +51,19 @@ def _all_succeeded(evidence: Evidence) -> Fact:
     )
 
 
+def _batch_followed(evidence: Evidence) -> Fact:
+    batch, before = evidence.batch, evidence.notes.batch_when_two_were_dead
+    messages = [one["progress"]["message"] for one in (before, batch)]
+    cost = sum((Decimal(evidence.trails[case.document].job["costUsd"]) for case in TEN), Decimal(0))
+    return Fact(
+        "the batch showed 9 of 10 while one was dead, and 10 of 10 once that was replayed",
+        f"{', then '.join(messages)}; {batch['status']}, USD {batch['costUsd']} for all ten",
+        messages == ["9 of 10 completed", "10 of 10 completed"]
+        and batch["status"] == "succeeded"
+        and Decimal(batch["costUsd"]) == cost,
+    )
+
+
 def _stored_once(evidence: Evidence) -> Fact:
     stored, wanted = evidence.stored, len(CASES)
     counts = (stored.rows, stored.keys, stored.access_keys)
@@ -62,11 +76,10 @@ def _stored_once(evidence: Evidence) -> Fact:
 
 def _one_job_for_one_key(evidence: Evidence) -> Fact:
     again = evidence.notes.duplicate
-    first = next(t.job for t in evidence.trails.values() if t.job["jobId"] == again["jobId"])
     return Fact(
-        "the same Idempotency-Key twice is one job",
-        f"the second answer: job …{first['jobId'][-6:]}, duplicate {again['duplicate']}",
-        again["duplicate"] is True,
+        "the same Idempotency-Key twice is one batch",
+        f"the second answer: batch …{again['jobId'][-6:]}, duplicate {again['duplicate']}",
+        again["duplicate"] is True and again["jobId"] == evidence.batch["jobId"],
     )
 
 

@@ -3,13 +3,13 @@
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from invoices.demo.api import Api, Away, Json, Provider
 from invoices.demo.evidence import Evidence, Killing, Notes, Trail
-from invoices.demo.plan import CALM, CORRECTED, MISREAD, STORMY, TEN, WRONG, Case
+from invoices.demo.plan import AT_ONCE, CALM, CORRECTED, MISREAD, STORMY, TEN, WRONG
 from invoices.demo.screen import Screen
 from invoices.demo.slack import Inbox
 from invoices.demo.stack import DemoFailed
@@ -35,13 +35,14 @@ class Journey:
         """Go all the way; return what is to be judged."""
         await self._plan_faults()
         killing = await self._kill_a_worker()
-        duplicate = await self._submit_the_rest()
+        duplicate = await self._submit_another()
         await self._watch("succeeded or dead", self._ended)
         letters = await self._show_letters()
+        before = await self._batch()
         await self._replay(letters)
         await self._watch("succeeded", self._succeeded)
         again = await self.api.replay_status(letters[WRONG.document]["id"])
-        return await self._collect(Notes(killing, duplicate, again))
+        return await self._collect(Notes(killing, before, duplicate, again))
 
     async def _plan_faults(self) -> None:
         self.screen.chapter("The provider (a sandbox) will fail on purpose")
@@ -52,9 +53,12 @@ class Journey:
 
     async def _kill_a_worker(self) -> Killing:
         """Kill a worker whose jobs have been read and paid for, but not yet stored."""
-        self.screen.chapter("Four documents, and a worker killed between paying and storing")
+        self.screen.chapter(
+            f"Ten documents as one batch, {AT_ONCE} at once, and a worker killed between paying and"
+            " storing"
+        )
         await self._until("both workers to report", self._both_workers)
-        ids = await self._submit(CALM)
+        ids = await self._submit_batch()
         await self._until("four model calls at once", lambda: self._all_held(set(ids)))
         async with self.truth.holding_the_table():
             await self.provider.release()
@@ -81,28 +85,42 @@ class Journey:
         mine = {each.pid: [one for one in running if one.pid == each.pid] for each in running}
         return next((jobs for jobs in mine.values() if all(one.checked for one in jobs)), None)
 
-    async def _submit_the_rest(self) -> Json:
-        self.screen.chapter("Six more, and one document that is no invoice")
-        await self._submit((*STORMY, MISREAD, WRONG))
-        self.screen.say(f"{MISREAD.document}: submitted a second time with the same key")
-        return await self._submit_one(MISREAD)
+    async def _submit_batch(self) -> dict[str, str]:
+        """Submit the ten; return the ids of those that go first, by their names."""
+        answer = await self._submit_ten()
+        self.screen.say(f"accepted: batch {answer['jobId']} of {len(TEN)}")
+        jobs = await self._jobs()
+        return {case.document: jobs[case.document]["jobId"] for case in CALM}
 
-    async def _submit(self, cases: Iterable[Case]) -> dict[str, str]:
-        answers = {case.document: await self._submit_one(case) for case in cases}
-        self.screen.say(f"accepted: {', '.join(answers)}")
-        return {name: answer["jobId"] for name, answer in answers.items()}
-
-    async def _submit_one(self, case: Case) -> Json:
-        return await self.api.submit(
-            self.provider.address(case.document),
-            key=f"demo-{case.document}",
-            document=case.document,
+    async def _submit_ten(self) -> Json:
+        urls = [self.provider.address(case.document) for case in TEN]
+        return await self.api.submit_batch(
+            urls, key="demo-ten", documents="ten", concurrency=AT_ONCE
         )
+
+    async def _submit_another(self) -> Json:
+        self.screen.chapter("The others follow, and one document that is no invoice")
+        address = self.provider.address(WRONG.document)
+        await self.api.submit(address, key=f"demo-{WRONG.document}", document=WRONG.document)
+        self.screen.say(f"accepted: {WRONG.document}, as a job of its own")
+        self.screen.say("the batch: submitted a second time with the same key")
+        return await self._submit_ten()
+
+    async def _jobs(self) -> dict[str, Json]:
+        """Return every document's job by the document's name."""
+        found = await self.api.jobs()
+        items = {TEN[one["itemIndex"]].document: one for one in found if one["parentId"]}
+        return items | {one["labels"]["document"]: one for one in found if _is_alone(one)}
+
+    async def _batch(self) -> Json:
+        several = await self.api.jobs(**{"label.documents": "ten"})
+        return next(one for one in several if one["parentId"] is None)
 
     async def _watch(self, what: str, enough: Callable[[dict[str, Json]], bool]) -> None:
         async def look() -> bool:
-            jobs = await self.api.jobs()
-            self.watch.show(jobs, count)
+            jobs, batch = await self._jobs(), await self._batch()
+            self.watch.show(jobs)
+            count.show(batch["progress"])
             return enough(jobs)
 
         with self.screen.counting(len(TEN)) as count:
@@ -127,7 +145,7 @@ class Journey:
         return letters
 
     async def _both_letters(self) -> dict[str, Json] | None:
-        jobs = {job["jobId"]: name for name, job in (await self.api.jobs()).items()}
+        jobs = {job["jobId"]: name for name, job in (await self._jobs()).items()}
         letters = {jobs[letter["jobId"]]: letter for letter in await self.api.dead_letters()}
         return letters if set(letters) == {MISREAD.document, WRONG.document} else None
 
@@ -145,9 +163,10 @@ class Journey:
 
     async def _collect(self, notes: Notes) -> Evidence:
         await self._until("both dead letters to be resolved", self._resolved)
-        jobs = await self.api.jobs()
+        jobs = await self._jobs()
         return Evidence(
             notes=notes,
+            batch=await self._batch(),
             trails={name: await self._trail(job["jobId"]) for name, job in jobs.items()},
             calls=tuple(await self.provider.calls()),
             letters=tuple(await self.api.dead_letters()),
@@ -177,9 +196,13 @@ class Journey:
         return seen
 
     async def _states(self) -> str:
-        jobs = await self.api.jobs()
+        jobs = await self._jobs()
         states: dict[str, Any] = {name: job["status"] for name, job in jobs.items()}
         return ", ".join(f"{name} {state}" for name, state in states.items()) or "no jobs"
+
+
+def _is_alone(job: Json) -> bool:
+    return "document" in job["labels"]
 
 
 async def _now(look: Callable[[], Awaitable[T | None]]) -> T | None:

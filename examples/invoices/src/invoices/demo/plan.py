@@ -44,7 +44,9 @@ MISREAD = Case("nfe-27677", ("failed", "succeeded"), ("bad_output",))
 WRONG = Case("inut-101", ("failed", "succeeded"))
 CORRECTED = "nfe-47671"
 
+# One batch, in this order; as many at once as are calm, so that nothing else runs while these do.
 TEN = (*CALM, *STORMY, MISREAD)
+AT_ONCE = len(CALM)
 CASES = (*TEN, WRONG)
 
 # The declared totals of the ten and of the corrected one, read from their XML.

@@ -1,7 +1,8 @@
 """What the person in front of the terminal sees."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -17,17 +18,16 @@ class Count:
         self._console = console
         self._progress = progress
         self._task = progress.add_task("completed", total=total)
-        self._total = total
-        self._done = 0
+        self._last = ""
 
-    def show(self, done: int) -> None:
-        """Show the number if it has changed."""
-        if done == self._done:
+    def show(self, progress: Mapping[str, Any]) -> None:
+        """Show a batch's progress, in its own words, if these have changed."""
+        if progress["message"] == self._last:
             return
-        self._done = done
-        self._progress.update(self._task, completed=done)
+        self._last = progress["message"]
+        self._progress.update(self._task, completed=progress["succeeded"])
         if not self._console.is_terminal:
-            self._console.print(f"  {done} of {self._total} completed", highlight=False)
+            self._console.print(f"  {self._last}", highlight=False)
 
 
 class Screen:

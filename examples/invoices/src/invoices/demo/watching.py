@@ -15,22 +15,14 @@ class Says(Protocol):
         """Show it."""
 
 
-class Counts(Protocol):
-    """Something that shows how many are done."""
-
-    def show(self, done: int) -> None:
-        """Show it."""
-
-
 class Watch:
-    """Show only what is new; count only the documents that were asked for."""
+    """Show only what is new."""
 
-    def __init__(self, screen: Says, counted: set[str]) -> None:
+    def __init__(self, screen: Says) -> None:
         self._screen = screen
-        self._counted = counted
         self._seen: dict[str, tuple[Any, ...]] = {}
 
-    def show(self, jobs: dict[str, Json], count: Counts) -> None:
+    def show(self, jobs: dict[str, Json]) -> None:
         """Compare with the last look and show the difference."""
         for name, job in jobs.items():
             look = (job["status"], job["attempt"], job["notBefore"])
@@ -38,8 +30,6 @@ class Watch:
             self._seen[name] = look
             if line:
                 self._screen.say(f"{name}: {line}")
-        done = (name for name, job in jobs.items() if job["status"] == "succeeded")
-        count.show(len(self._counted.intersection(done)))
 
 
 def describe(job: Json) -> str | None:
