@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.database import tables
+from filaviva.operations.reach import of_types
 from filaviva.operations.tombstones import absent
 
 _JSON_COLUMNS = ("progress", "result", "error", "labels", "data")
@@ -197,7 +198,7 @@ def _filtered(wanted: Select[Any], reach: Reach, filters: Filters) -> Select[Any
     if filters.statuses:
         wanted = wanted.where(jobs.c.state.in_(filters.statuses))
     if filters.type is not None:
-        wanted = wanted.where(jobs.c.type == filters.type)
+        wanted = wanted.where(of_types(jobs.c.type, [filters.type]))
     if filters.parent is not None:
         wanted = wanted.where(jobs.c.parent_id == filters.parent)
     if filters.labels:
@@ -209,7 +210,7 @@ def _filtered(wanted: Select[Any], reach: Reach, filters: Filters) -> Select[Any
 
 
 def _typed(reach: Reach) -> Any:
-    return true() if reach.types is None else tables.jobs.c.type.in_(sorted(reach.types))
+    return true() if reach.types is None else of_types(tables.jobs.c.type, reach.types)
 
 
 async def items(

@@ -1,10 +1,11 @@
 """Whose dead letters and failure groups a caller may see and act on."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, or_, true
+from sqlalchemy import ColumnElement, and_, func, or_, true
 
 from filaviva.database.tables import dead_letters
 
@@ -27,7 +28,7 @@ class Reach:
         if self.tenant is not None:
             of_jobs = and_(letter.tenant == self.tenant, of_jobs)
         if self.types is not None:
-            of_jobs = and_(letter.type.in_(self.types), of_jobs)
+            of_jobs = and_(of_types(letter.type, self.types), of_jobs)
         if not self.foreign:
             return of_jobs
         if self.tenant is None and self.types is None:
@@ -36,6 +37,12 @@ class Reach:
 
 
 EVERYTHING = Reach()
+
+
+def of_types(column: ColumnElement[Any], types: Collection[str]) -> ColumnElement[bool]:
+    """Give the condition that a row is of one of these types; an event's are its handlers'."""
+    wanted = sorted(types)
+    return or_(column.in_(wanted), func.split_part(column, ":", 1).in_(wanted))
 
 
 def identifier(text: Any) -> UUID | None:
