@@ -63,7 +63,7 @@ async def test_a_healthy_installation_has_nothing_to_do(patient: Patient) -> Non
     assert set(found) == {
         "broker", "alarms", "topology", "retry-scheduler on filaviva.retry.requests",
         "dlq-handler on filaviva.dead.letters", "dlq-handler on filaviva.unroutable",
-        "database", "migrations", "workers of billing", "leases", "outbox", "parked jobs",
+        "database", "migrations", "workers of billing", "leases", "outbox", "parked jobs", "turns",
         "dead letters", "alerts",
     }  # fmt: skip
 

@@ -59,6 +59,7 @@ async def test_a_new_job_looks_like_this(producer: Producer) -> None:
         "subject": "ana",
         "submittedBy": producer.key.split("_")[1],
         "parkedReason": None,
+        "waitingFor": "a free worker",
         "parentId": None,
         "itemIndex": None,
         "removed": [],

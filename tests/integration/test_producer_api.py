@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -581,6 +582,33 @@ async def test_health_needs_no_key(producer: Producer) -> None:
     assert (await bare.get("/healthz")).json() == {"status": "alive"}
     assert (await bare.get("/readyz")).status_code == 200
     await bare.aclose()
+
+
+async def test_over_the_limit_it_is_429_at_every_replica_and_nothing_is_stored(
+    producer: Producer,
+) -> None:
+    await producer.execute(
+        "INSERT INTO filaviva.limits (tenant, per_minute, burst) VALUES ('*', 1, 3)"
+    )
+    other = await producer.replica()
+    for name, client in (("here", producer.client), ("there", other.client)):
+        keys = iter(f"{name}-{n}" for n in range(10_000))
+        key, answer = await until(lambda keys=keys, client=client: _refused(client, keys))
+
+        assert answer.json()["code"] == "rate_limited"
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert 0 < int(answer.headers["retry-after"]) <= 60
+        stored = "SELECT 1 FROM filaviva.jobs WHERE idempotency_key = :key"
+        assert await producer.execute(stored, key=key) == []
+
+
+async def _refused(
+    client: httpx2.AsyncClient, keys: Iterator[str]
+) -> tuple[str, httpx2.Response] | None:
+    """Submit under the next key; the limit holds once the replica has heard of it."""
+    key, body = next(keys), {"type": "test.echo", "data": {"n": 1}}
+    answer = await client.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
+    return (key, answer) if answer.status_code == 429 else None
 
 
 async def test_without_the_database_it_is_503_until_it_is_back(producer: Producer) -> None:

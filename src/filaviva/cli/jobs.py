@@ -32,7 +32,17 @@ _MORE_ATTEMPTS = (
     "more attempts than max attempts: a replay or retry gives a fresh allowance, "
     "and lost and released attempts do not use it up"
 )
-_COLUMNS = ("jobId", "type", "version", "status", "attempt", "costUsd", "createdAt", "finishedAt")
+_COLUMNS = (
+    "jobId",
+    "type",
+    "version",
+    "status",
+    "attempt",
+    "costUsd",
+    "createdAt",
+    "finishedAt",
+    "waitingFor",
+)
 
 
 @app.command()

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Select, Text, cast, null, select, true
+from sqlalchemy import Select, Text, and_, cast, exists, false, func, null, select, true
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,6 +19,15 @@ from filaviva.operations.reach import of_types
 from filaviva.operations.tombstones import absent
 
 _JSON_COLUMNS = ("progress", "result", "error", "labels", "data")
+
+# What is no column: asked for queued jobs only.
+_ASKED: Final = {
+    "in_line": and_(
+        tables.jobs.c.state == "queued",
+        exists().where(tables.turns.c.job_id == tables.jobs.c.id),
+    ),
+    "early": func.coalesce(tables.jobs.c.not_before > func.clock_timestamp(), false()),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,8 @@ class Job:
     item_index: int | None
     removed: Sequence[str] | None
     erased_at: datetime | None
+    in_line: bool  # it waits for its turn
+    early: bool  # its time has not come
 
     @property
     def is_batch(self) -> bool:
@@ -302,6 +313,8 @@ def _columns(shape: Any, table: Any, *, without: str = "") -> list[Any]:
     for name in (one.name for one in fields(shape)):
         if name == without:
             columns.append(null().label(name))
+        elif name in _ASKED:
+            columns.append(_ASKED[name].label(name))
         elif name in _JSON_COLUMNS:
             # As text: the driver's own parsing would make floats of exact numbers.
             columns.append(cast(table.c[name], Text).label(name))

@@ -9,6 +9,7 @@ from simplejson.raw_json import RawJSON
 from filaviva.operations import batch_state
 from filaviva.operations.figures import moment, money
 from filaviva.operations.jobs import Attempt, Event, Item, Job, LlmCall, Step
+from filaviva.operations.waiting_for import waiting_for
 
 
 def dumps(content: Any) -> str:
@@ -57,6 +58,7 @@ def job_summary(found: Job, language: str = "en") -> dict[str, Any]:
         "subject": found.subject,
         "submittedBy": found.submitted_by,
         "parkedReason": None if found.is_batch else found.parked_reason,
+        "waitingFor": waiting_for(found, language),
         "parentId": None if found.parent_id is None else str(found.parent_id),
         "itemIndex": found.item_index,
         "removed": list(found.removed or ()),

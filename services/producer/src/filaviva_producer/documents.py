@@ -73,6 +73,7 @@ class JobSummary(Shape):
     subject: str | None
     submitted_by: str | None
     parked_reason: str | None
+    waiting_for: str | None = Field(description="why it does not run yet, in words")
     parent_id: str | None = Field(description="the batch whose item it is")
     item_index: int | None
     removed: list[str] = Field(description="what has been kept for long enough already")

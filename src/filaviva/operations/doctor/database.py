@@ -40,7 +40,14 @@ FROM filaviva.outbox WHERE parked_at IS NULL
 
 _PARKED: Final = """
 SELECT parked_reason, count(*) AS jobs FROM filaviva.jobs
-WHERE parked_reason IS NOT NULL GROUP BY parked_reason ORDER BY parked_reason
+WHERE parked_reason IS NOT NULL AND parked_reason NOT IN ('items', 'concurrency', 'limit')
+GROUP BY parked_reason ORDER BY parked_reason
+"""
+
+_TURNS: Final = """
+SELECT count(*) AS jobs, EXISTS (
+    SELECT FROM filaviva.turn_keeper WHERE until > clock_timestamp()) AS given
+FROM filaviva.turns
 """
 
 _OPEN_LETTERS: Final = """
@@ -98,6 +105,7 @@ async def _work(connection: AsyncConnection, lease_seconds: float) -> AsyncItera
     ):
         yield finding
     yield await _parked(connection)
+    yield await _turns(connection)
     yield _letters(await _one(connection, _OPEN_LETTERS))
     yield _alerts(await _one(connection, _ALERTS))
 
@@ -183,6 +191,17 @@ async def _parked(connection: AsyncConnection) -> Finding:
         ", ".join(f"{row.jobs} {row.parked_reason}" for row in found),
         "deploy workers that can read them: they are released by themselves",
     )
+
+
+async def _turns(connection: AsyncConnection) -> Finding:
+    found = (await connection.exec_driver_sql(_TURNS)).one()
+    if found.jobs and not found.given:
+        return wrong(
+            "turns",
+            f"{found.jobs} job(s) wait for their turn, and nobody gives it",
+            "start the retry-scheduler",
+        )
+    return ok("turns", f"{found.jobs} job(s) wait for theirs")
 
 
 def _letters(row: Any) -> Finding:
