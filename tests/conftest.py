@@ -12,4 +12,5 @@ pytest_plugins = [
     "fixtures.dying",
     "fixtures.journey",
     "fixtures.lone",
+    "fixtures.receiver",
 ]

@@ -71,7 +71,7 @@ class App:
         """Register the function below for a contract; it stays callable as it is."""
 
         def register(function: F) -> F:
-            self._add(Handler.of(contract, function, queue, Policy() if policy is None else policy))
+            self.add(Handler.of(contract, function, queue, Policy() if policy is None else policy))
             return function
 
         return register
@@ -92,12 +92,13 @@ class App:
 
         def register(function: F) -> F:
             bounds = Policy() if policy is None else policy
-            self._add(Handler.of(event, function, queue, bounds).of_event(name))
+            self.add(Handler.of(event, function, queue, bounds).of_event(name))
             return function
 
         return register
 
-    def _add(self, handler: Handler) -> None:
+    def add(self, handler: Handler) -> None:
+        """Take a handler that is made already; ConfigurationError if it has a rival."""
         kind, version = handler.job_type, handler.version
         versions = self._handlers.setdefault(kind, {})
         if version in versions:

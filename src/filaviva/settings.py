@@ -137,6 +137,29 @@ class ProducerGroup(Group):
     )
 
 
+class CallbackSettings(Group):
+    secret: SecretStr | None = Field(
+        default=None,
+        description="each tenant's signing secret is derived from it, 32 characters or more; "
+        "without one there are no callbacks",
+    )
+    previous_secret: SecretStr | None = Field(
+        default=None, description="signs too, while receivers change to the new one"
+    )
+    allow_http: bool = Field(default=False, description="also http:// URLs")
+    allow_private: bool = Field(
+        default=False, description="also private and loopback addresses: receivers inside, or tests"
+    )
+    timeout_seconds: float = Field(
+        default=15, gt=0, le=30, description="how long a receiver may take to answer"
+    )
+
+    @field_validator("secret", "previous_secret")
+    @classmethod
+    def _long(cls, secret: SecretStr | None) -> SecretStr | None:
+        return _long_secret(secret)
+
+
 class LinksSettings(Group):
     secret: SecretStr | None = Field(
         default=None,
@@ -151,9 +174,7 @@ class LinksSettings(Group):
     @field_validator("secret")
     @classmethod
     def _long(cls, secret: SecretStr | None) -> SecretStr | None:
-        if secret is not None and len(secret.get_secret_value()) < _SECRET:
-            raise ValueError(f"{_SECRET} characters or more, chosen at random")
-        return secret
+        return _long_secret(secret)
 
     @field_validator("base_url")
     @classmethod
@@ -234,6 +255,7 @@ class Settings(FromEnvironment):
     retention: RetentionGroup = RetentionGroup()
     slack: SlackSettings = SlackSettings()
     links: LinksSettings = LinksSettings()
+    callbacks: CallbackSettings = CallbackSettings()
 
 
 S = TypeVar("S", bound=FromEnvironment)
@@ -339,6 +361,12 @@ def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, li
 def _group(field: FieldInfo) -> type[Group] | None:
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, Group) else None
+
+
+def _long_secret(secret: SecretStr | None) -> SecretStr | None:
+    if secret is not None and len(secret.get_secret_value()) < _SECRET:
+        raise ValueError(f"{_SECRET} characters or more, chosen at random")
+    return secret
 
 
 def _with_scheme(url: SecretStr, *schemes: str) -> SecretStr:

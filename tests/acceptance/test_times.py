@@ -1,11 +1,13 @@
-"""Jobs that begin later, end by a deadline, or come by the calendar: all services, on time."""
+"""Jobs that begin later, end by a deadline, come by the calendar, call back: all services."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
 from fixtures.journey import Journey
+from fixtures.receiver import Receiver
 from fixtures.waiting import until
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(120)]
@@ -16,8 +18,13 @@ def soon(seconds: float) -> str:
 
 
 async def test_jobs_begin_when_they_should_or_expire_and_schedules_survive_a_killed_scheduler(
-    journey: Journey,
+    journey: Journey, receiver: Receiver
 ) -> None:
+    journey.environment |= {
+        "FILAVIVA_CALLBACKS__SECRET": "s" * 32,
+        "FILAVIVA_CALLBACKS__ALLOW_HTTP": "true",
+        "FILAVIVA_CALLBACKS__ALLOW_PRIVATE": "true",
+    }
     await journey.start_all("producer", "dlq-handler")
     journey.start("retry-scheduler", failpoints="calendar.before_commit=exit")
     hourly = {
@@ -32,7 +39,7 @@ async def test_jobs_begin_when_they_should_or_expire_and_schedules_survive_a_kil
     await journey.books.execute(
         "UPDATE filaviva.schedules SET next_fire_at = date_trunc('minute', now())"
     )
-    late = await journey.submit(deadline=soon(1))
+    late = await journey.submit(deadline=soon(1), callbackUrl=receiver.url)
     await until(lambda: not journey.now("retry-scheduler").alive)
     await journey.start_all("retry-scheduler")
 
@@ -54,6 +61,9 @@ async def test_jobs_begin_when_they_should_or_expire_and_schedules_survive_a_kil
     (fired,) = await journey.fetch("SELECT id FROM filaviva.jobs WHERE labels @> $1", _OF_HOURLY)
     by_calendar = UUID(str(fired["id"]))
     await journey.succeeded(by_calendar)
+    await until(lambda: receiver.received)
+    (got,) = receiver.received
+    assert json.loads(got.body)["data"]["jobId"] == str(late)
     assert await journey.effects(late, later, by_calendar) == {late: 0, later: 1, by_calendar: 1}
 
 

@@ -33,7 +33,10 @@ def test_setup_makes_everything_and_says_what(
 
     assert done.code == 0, done.err
     assert done.json["tables"] == ["shop.receipts"]
-    assert (done.json["queues"], done.json["added"]) == (["billing"], ["order.paid v1"])
+    assert (done.json["queues"], done.json["added"]) == (
+        ["billing", "callbacks"],
+        ["order.paid v1"],
+    )
     assert (again.code, again.json["added"]) == (0, [])
     assert management.queue(vhost, "filaviva.work.billing")["durable"] is True
     assert "filaviva.work.billing" in file.read_text()
@@ -109,8 +112,11 @@ def test_published_contracts_are_listed_and_exported(cli: CommandLine, tmp_path:
     exported = cli("contracts", "export", "--to", str(tmp_path))
     unknown = cli("contracts", "export", "order.payed")
 
-    assert [(each["type"], each["queue"]) for each in listed] == [("order.paid", "billing")]
-    assert listed[0]["policy"]["maxAttempts"] == 3
+    assert [(each["type"], each["queue"]) for each in listed] == [
+        ("filaviva.callback", "callbacks"),
+        ("order.paid", "billing"),
+    ]
+    assert listed[1]["policy"]["maxAttempts"] == 3
     assert exported.code == 0
     schema = json.loads((tmp_path / "order.paid.v1.json").read_text())
     assert schema["required"] == ["orderId"]

@@ -74,6 +74,7 @@ def submit(  # noqa: PLR0913 - the fields of a submission
     max_attempts: Annotated[int | None, typer.Option(help="Default: the handler's.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="name=value; repeat for more.")] = None,
     subject: Annotated[str | None, typer.Option(help="The end user it is for.")] = None,
+    callback_url: Annotated[str | None, typer.Option(help="Told once it has ended.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Watch it until it ends.")] = False,
     json: Json = False,
 ) -> None:
@@ -92,6 +93,7 @@ def submit(  # noqa: PLR0913 - the fields of a submission
         maxFailures=max_failures,
         acceptPartial=accept_partial,
         concurrency=concurrency,
+        callbackUrl=callback_url,
     )
     named = {} if key is None else {"key": key}
     request = submitting.Request(body, tenant=tenant, author=acting.author(), **named)

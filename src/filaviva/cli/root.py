@@ -28,6 +28,7 @@ class Commands(Deferred):
         "doctor": ("filaviva.cli.doctor:app", "Say what is wrong, and the next step."),
         "jobs": ("filaviva.cli.jobs:app", "Submit jobs and see what became of them."),
         "schedules": ("filaviva.cli.schedules:app", "Submit jobs by the calendar."),
+        "callbacks": ("filaviva.cli.callbacks:app", "Show what receivers verify callbacks with."),
         "dlq": (
             "filaviva.cli.dlq:app",
             "Look at dead letters; replay, correct or discard them.",

@@ -53,6 +53,7 @@ def add(  # noqa: PLR0913 - the fields of a schedule
     max_attempts: Annotated[int | None, typer.Option(help="Default: the handler's.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="name=value; repeat for more.")] = None,
     subject: Annotated[str | None, typer.Option(help="The end user it is for.")] = None,
+    callback_url: Annotated[str | None, typer.Option(help="Told once it has ended.")] = None,
     tenant: Tenant = "default",
     dry_run: DryRun = False,
     json: Json = False,
@@ -70,6 +71,7 @@ def add(  # noqa: PLR0913 - the fields of a schedule
         maxAttempts=max_attempts,
         labels=submitting.labels(label),
         subject=subject,
+        callbackUrl=callback_url,
     )
     _add(body, tenant, dry_run=dry_run, json=json)
 
@@ -162,7 +164,12 @@ def _add(body: dict[str, Any], tenant: str, *, dry_run: bool, json: bool) -> Non
     async def work(engine: AsyncEngine) -> dict[str, Any]:
         registry = Registry(engine)
         await registry.refresh()
-        wanted = define(body, Principal(author, tenant, frozenset({"admin"})), registry)
+        wanted = define(
+            body,
+            Principal(author, tenant, frozenset({"admin"})),
+            registry,
+            callbacks=submitting.callback_rules(),
+        )
         if dry_run:
             return {"name": wanted.name, "nextTimes": schedule_shapes.next_times(wanted.cron)}
         made, _ = await transact(engine, lambda on: schedules.create(on, wanted, author=author))

@@ -15,12 +15,15 @@ import typer
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import canonical
+from filaviva.callbacks.serving import rules
+from filaviva.callbacks.urls import Rules
 from filaviva.errors import Rejected
 from filaviva.operations.keys import Principal
 from filaviva.operations.submission import Origin, admit
 from filaviva.operations.submit import Submitted, Submitter
 from filaviva.outbox import OutboxRow
 from filaviva.registry import Registry
+from filaviva.settings import CallbackSettings, FromEnvironment, read
 
 # This process relays nothing: it lets go of its rows at once, or they would wait out their lock.
 _LET_GO: Final = """
@@ -46,12 +49,23 @@ async def submit(engine: AsyncEngine, request: Request) -> Submitted:
     await registry.refresh()
     principal = Principal(request.author, request.tenant, frozenset({"admin"}))
     origin = Origin(principal, request.key, correlation_id=str(uuid4()))
-    submission = admit(request.body, origin, registry)
+    submission = admit(request.body, origin, registry, callbacks=callback_rules())
     rows: list[OutboxRow] = []
     kept = await Submitter(engine, rows.extend).submit(submission)
     async with engine.begin() as connection:
         await let_go(connection, rows)
     return kept
+
+
+def callback_rules() -> Rules | None:
+    """Give what a callback's URL may be, as the settings say."""
+    return rules(read(CallbackEnvironment).callbacks)
+
+
+class CallbackEnvironment(FromEnvironment):
+    """What the commands need that name a callback."""
+
+    callbacks: CallbackSettings = CallbackSettings()
 
 
 async def let_go(connection: AsyncConnection, rows: Sequence[OutboxRow]) -> None:

@@ -1,4 +1,4 @@
-"""The secrets of a state, made once: its API key, and what signs the links of status pages."""
+"""The secrets of a state, made once: its API key, and what signs links and callbacks."""
 
 import json
 import secrets
@@ -25,10 +25,19 @@ def key(state: Path, postgres_url: str, create: Callable[[str], str]) -> str:
 
 def links(state: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Say where the secret of links is; one that the environment names goes first."""
-    name = "FILAVIVA_LINKS__SECRET"
+    return _secret(state / "links-secret", "FILAVIVA_LINKS__SECRET", environment)
+
+
+def callbacks(state: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Say where the secret of callbacks is; here they may go to servers of this machine."""
+    found = _secret(state / "callbacks-secret", "FILAVIVA_CALLBACKS__SECRET", environment)
+    near = ("FILAVIVA_CALLBACKS__ALLOW_HTTP", "FILAVIVA_CALLBACKS__ALLOW_PRIVATE")
+    return found | {name: environment.get(name) or "true" for name in near}
+
+
+def _secret(path: Path, name: str, environment: Mapping[str, str]) -> dict[str, str]:
     if environment.get(name) or environment.get(f"{name}_FILE"):
         return {}
-    path = state / "links-secret"
     if not path.exists():
         write_text(path, secrets.token_urlsafe(32) + "\n")
     return {f"{name}_FILE": str(path.resolve())}

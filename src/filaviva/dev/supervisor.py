@@ -127,8 +127,11 @@ class Supervisor:
 
     def _environment(self) -> dict[str, str]:
         app = {} if self.options.app is None else {"FILAVIVA_APP": self.options.app}
-        links = keyring.links(self.options.state, os.environ)
-        return {**os.environ, "PYTHONUNBUFFERED": "1", **self.servers.environment, **links, **app}
+        ours = {
+            **keyring.links(self.options.state, os.environ),
+            **keyring.callbacks(self.options.state, os.environ),
+        }
+        return {**os.environ, "PYTHONUNBUFFERED": "1", **self.servers.environment, **ours, **app}
 
     def _keep_up(self) -> None:
         while not self._stopping.is_set():

@@ -23,10 +23,10 @@ _BATCH = """
 WITH created AS (
     INSERT INTO filaviva.jobs (id, tenant, idempotency_key, fingerprint, type, version, queue,
         payload, max_attempts, priority, not_before, deadline, labels, subject, submitted_by,
-        correlation_id, traceparent, parked_reason, progress)
+        correlation_id, traceparent, parked_reason, progress, callback_url)
     VALUES ($1::uuid, $2::text, $3::text, $4::bytea, $5::text, $6::int, $7::text, '{}', $8::int,
         $9::smallint, $10::timestamptz, $11::timestamptz, $12::text::jsonb, $13::text, $14::text,
-        $15::text, $16::text, 'items', $17::text::jsonb)
+        $15::text, $16::text, 'items', $17::text::jsonb, $24::text)
     ON CONFLICT DO NOTHING RETURNING id),
 kept AS (
     INSERT INTO filaviva.batches
@@ -119,4 +119,5 @@ def _columns(job: Submission, batch: Batch) -> Sequence[object]:
         batch.max_failures,
         batch.concurrency,
         told,
+        job.callback_url,
     )

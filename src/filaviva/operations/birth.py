@@ -27,16 +27,18 @@ _CREATE = """
 WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::int[],
         $7::text[], $8::text[], $9::int[], $10::smallint[], $11::timestamptz[],
-        $12::timestamptz[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[])
+        $12::timestamptz[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[],
+        $18::text[])
     AS x(id, tenant, key, fingerprint, type, version, queue, payload, max_attempts, priority,
-        not_before, deadline, labels, subject, submitted_by, correlation_id, traceparent)),
+        not_before, deadline, labels, subject, submitted_by, correlation_id, traceparent,
+        callback_url)),
 created AS (
     INSERT INTO filaviva.jobs (id, tenant, idempotency_key, fingerprint, type, version, queue,
         payload, max_attempts, priority, not_before, deadline, labels, subject, submitted_by,
-        correlation_id, traceparent)
+        correlation_id, traceparent, callback_url)
     SELECT id, tenant, key, fingerprint, type, version, queue, payload::jsonb, max_attempts,
         priority, not_before, deadline, labels::jsonb, subject, submitted_by, correlation_id,
-        traceparent
+        traceparent, callback_url
     FROM wanted
     ON CONFLICT DO NOTHING
     RETURNING id, tenant, type, version, queue, priority, not_before, correlation_id,
@@ -49,7 +51,7 @@ told AS (
 _SUBMIT = f"""{_CREATE}
 INSERT INTO filaviva.outbox (exchange, routing_key, message_id, type, data, job_id, epoch,
     correlation_id, traceparent, priority, not_before)
-SELECT $18::text, queue, id || ':1:1', $19::text,
+SELECT $19::text, queue, id || ':1:1', $20::text,
     jsonb_build_object('jobId', id, 'epoch', 1, 'type', type, 'version', version, 'queue', queue),
     id, 1, correlation_id, traceparent, priority, not_before
 FROM created
@@ -118,4 +120,5 @@ def _columns(new: New) -> tuple[list[Any], ...]:
         [job.submitted_by for job in jobs],
         [job.correlation_id for job in jobs],
         [job.traceparent for job in jobs],
+        [job.callback_url for job in jobs],
     )

@@ -18,10 +18,10 @@ from filaviva.errors import Rejected
 from filaviva.operations import audit, jobs
 from filaviva.operations.jobs import Reach
 
-_ITEMS = """
-SELECT id, state FROM filaviva.jobs WHERE parent_id = $1 ORDER BY id FOR NO KEY UPDATE
+_FAMILY = """
+SELECT id, state FROM filaviva.jobs WHERE id = $1 OR parent_id = $1
+ORDER BY id FOR NO KEY UPDATE
 """
-_JOB = "SELECT id, state FROM filaviva.jobs WHERE id = $1 FOR NO KEY UPDATE"
 _REPLAYED = """
 SELECT count(*) FROM filaviva.dead_letters
 WHERE job_id = ANY($1::uuid[]) AND status = 'replaying'
@@ -75,6 +75,7 @@ WHERE patch IS NOT NULL AND id IN (
     """
 UPDATE filaviva.jobs SET payload = 'null', result = NULL, progress = progress - 'message',
     error = error || '{"message": null}', labels = '{}', subject = NULL,
+    callback_url = NULL,
     erased_at = coalesce(erased_at, clock_timestamp()), updated_at = clock_timestamp()
 WHERE id = ANY($1::uuid[])
 """,
@@ -97,11 +98,7 @@ class Erased:
 async def erase(connection: AsyncConnection, job_id: UUID, reach: Reach, *, author: str) -> Erased:
     """Erase a final job's data, and its items'; Rejected (409) for any other. Audited."""
     await jobs.get(connection, job_id, reach)
-    # Items before their parent, as everybody locks them.
-    family = [
-        *await fetch(connection, _ITEMS, (job_id,)),
-        *await fetch(connection, _JOB, (job_id,)),
-    ]
+    family = await fetch(connection, _FAMILY, (job_id,))
     ids = [one.id for one in family]
     _refuse_unended(family)
     await _refuse_replayed(connection, ids)

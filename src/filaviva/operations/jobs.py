@@ -210,6 +210,8 @@ def _filtered(wanted: Select[Any], reach: Reach, filters: Filters) -> Select[Any
         wanted = wanted.where(jobs.c.state.in_(filters.statuses))
     if filters.type is not None:
         wanted = wanted.where(of_types(jobs.c.type, [filters.type]))
+    else:  # what we submit ourselves is shown to whoever asks for it
+        wanted = wanted.where(jobs.c.type.not_like("filaviva.%"))
     if filters.parent is not None:
         wanted = wanted.where(jobs.c.parent_id == filters.parent)
     if filters.labels:

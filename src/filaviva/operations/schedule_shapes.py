@@ -33,6 +33,7 @@ def summary(found: Schedule) -> dict[str, Any]:
         "maxAttempts": found.max_attempts,
         "labels": raw(found.labels),
         "subject": found.subject,
+        "callbackUrl": found.callback_url,
         "nextFireAt": moment(found.next_fire_at) if found.enabled else None,
         "lastFiredAt": moment(found.last_fired_at),
         "lastJobId": None if found.last_job_id is None else str(found.last_job_id),

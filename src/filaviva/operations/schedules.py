@@ -45,6 +45,7 @@ class Schedule:
     max_attempts: int | None
     labels: str
     subject: str | None
+    callback_url: str | None
     next_fire_at: datetime | None
     last_fired_at: datetime | None
     last_job_id: UUID | None
@@ -78,6 +79,7 @@ class Schedule:
             "maxAttempts": self.max_attempts,
             "labels": canonical.parse(self.labels),
             "subject": self.subject,
+            "callbackUrl": self.callback_url,
         }
         given = {name: value for name, value in body.items() if value is not None}
         return {**given, "data": canonical.parse(self.data or "null")}
@@ -112,9 +114,10 @@ async def newest(
 
 _CREATE = """
 INSERT INTO filaviva.schedules (id, tenant, name, cron, time_zone, missed, enabled, type, version,
-    data, priority, max_attempts, labels, subject, submitted_by, fingerprint, next_fire_at)
+    data, priority, max_attempts, labels, subject, submitted_by, callback_url, fingerprint,
+    next_fire_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10::text::jsonb, $11, $12, $13::text::jsonb, $14, $15,
-    $16, $17)
+    $16, $17, $18)
 ON CONFLICT (tenant, name) DO NOTHING
 RETURNING id
 """
@@ -152,8 +155,8 @@ async def create(
 _CHANGE = """
 UPDATE filaviva.schedules SET cron = $2, time_zone = $3, missed = $4, enabled = $5, type = $6,
     version = $7, data = $8::text::jsonb, priority = $9, max_attempts = $10,
-    labels = $11::text::jsonb, subject = $12, submitted_by = $13, next_fire_at = $14,
-    error = NULL, updated_at = clock_timestamp()
+    labels = $11::text::jsonb, subject = $12, submitted_by = $13, callback_url = $14,
+    next_fire_at = $15, error = NULL, updated_at = clock_timestamp()
 WHERE id = $1
 """
 
@@ -235,6 +238,7 @@ def _values(definition: Definition) -> tuple[Any, ...]:
         labels(definition),
         job.subject,
         job.submitted_by,
+        job.callback_url,
     )
 
 

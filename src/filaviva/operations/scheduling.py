@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from filaviva import canonical
+from filaviva.callbacks.urls import Rules
 from filaviva.cron import MISSED, Cron, Missed
 from filaviva.errors import Flaw, Rejected
 from filaviva.operations.keys import Principal
@@ -17,7 +18,16 @@ from filaviva.operations.submission import Origin, Submission, admit
 from filaviva.registry import Registry
 
 CALENDAR: Final = ("name", "cron", "timeZone", "missed", "enabled")
-JOB: Final = ("type", "version", "data", "priority", "maxAttempts", "labels", "subject")
+JOB: Final = (
+    "type",
+    "version",
+    "data",
+    "priority",
+    "maxAttempts",
+    "labels",
+    "subject",
+    "callbackUrl",
+)
 DEFAULTS: Final[Mapping[str, Any]] = {"timeZone": "UTC", "missed": "once", "enabled": True}
 # Every job that a schedule submits carries it, with the schedule's name.
 LABEL: Final = "schedule"
@@ -39,7 +49,12 @@ class Definition:
 
 
 def define(
-    value: Any, principal: Principal, registry: Registry, *, max_data_bytes: int = 256 * 1024
+    value: Any,
+    principal: Principal,
+    registry: Registry,
+    *,
+    max_data_bytes: int = 256 * 1024,
+    callbacks: Rules | None = None,
 ) -> Definition:
     """Check a request body and give what it defines."""
     if not isinstance(value, Mapping):
@@ -48,7 +63,7 @@ def define(
     cron = _calendar(fields)
     body = {name: fields[name] for name in JOB if name in fields}
     origin = Origin(principal, LABEL, LABEL)
-    job = admit(body, origin, registry, max_data_bytes=max_data_bytes)
+    job = admit(body, origin, registry, max_data_bytes=max_data_bytes, callbacks=callbacks)
     return Definition(
         name=fields["name"],
         cron=cron,

@@ -22,6 +22,7 @@ from filaviva.app import App
 from filaviva.broker import definitions
 from filaviva.broker.apply import apply
 from filaviva.broker.topology import Declarations, Topology
+from filaviva.callbacks.serving import built_in
 from filaviva.database import connect, migrate, newest_revision
 from filaviva.errors import ConfigurationError
 from filaviva.operations.routes import Routes, routes
@@ -58,7 +59,8 @@ async def setup(
     try:
         tables = await _create_tables(engine, app)
         before = await _routes(engine)
-        wanted = replace(before.with_app(app), gone=frozenset())
+        # What we do ourselves needs its queue too, whoever serves it.
+        wanted = replace(before.with_app(app).with_app(built_in()), gone=frozenset())
         await apply(broker_url, wanted.declarations(topology))
         # Not before: from now on jobs are accepted, and their queues are there.
         published = await _publish(engine, app)
@@ -107,11 +109,10 @@ async def _stranded(engine: AsyncEngine) -> tuple[Stranded, ...]:
 
 
 async def _publish(engine: AsyncEngine, app: App | None) -> Published:
-    if app is None:
-        return Published()
     async with engine.begin() as connection:
         await _alone(connection)
-        return await publish(connection, app)
+        await publish(connection, built_in())
+        return Published() if app is None else await publish(connection, app)
 
 
 async def _alone(connection: AsyncConnection) -> None:

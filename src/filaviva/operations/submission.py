@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from filaviva import canonical
+from filaviva.callbacks.urls import LONGEST, Rules, flaw
 from filaviva.errors import Flaw, Rejected
 from filaviva.operations import batch_request
 from filaviva.operations.batch_request import MOST_ITEMS, Batch
@@ -21,7 +22,9 @@ PRIORITIES: Final = {"high": 8, "normal": 4, "low": 0}
 MAX_ATTEMPTS: Final = 100
 MAX_LABELS: Final = 16
 
-_NOT_YET = frozenset(("budgetUsd", "callbackUrl"))
+_NOT_YET = frozenset(("budgetUsd",))
+NO_CALLBACKS = "callbacks are not set up here: FILAVIVA_CALLBACKS__SECRET is missing"
+_OURS = "filaviva."
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _MOMENT = re.compile(
     r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII
@@ -58,14 +61,21 @@ class Submission:
     submitted_by: str | None
     correlation_id: str
     traceparent: str | None
+    callback_url: str | None = None
     batch: Batch | None = None  # then `payload` is empty: each item has its own
 
 
 def admit(
-    value: Any, origin: Origin, registry: Registry, *, max_data_bytes: int = 256 * 1024
+    value: Any,
+    origin: Origin,
+    registry: Registry,
+    *,
+    max_data_bytes: int = 256 * 1024,
+    callbacks: Rules | None = None,
 ) -> Submission:
-    """Check a request body and give what it asks for."""
+    """Check a request body and give what it asks for; without `callbacks` nobody is called back."""
     fields = _read(value)
+    _check_callback(fields.get("callbackUrl"), callbacks)
     principal = origin.principal
     if not principal.may_use(fields["type"]):
         detail = f"the API key may not submit jobs of type {fields['type']}"
@@ -96,28 +106,39 @@ def admit(
         submitted_by=principal.key_id,
         correlation_id=origin.correlation_id,
         traceparent=origin.traceparent,
+        callback_url=fields.get("callbackUrl"),
         batch=batch,
     )
 
 
 def _contract(job_type: str, version: int | None, registry: Registry) -> Registered:
-    found = registry.find(job_type, version)
+    # What we submit ourselves is nobody else's to submit.
+    found = None if job_type.startswith(_OURS) else registry.find(job_type, version)
     if found is not None and found.queue is not None:
         return found
     if found is not None:
         detail = f"{job_type} v{found.version} is an event: publish it with POST /v1/events"
         raise Rejected("unknown_contract", detail, status=422, flaws=[Flaw("/type", detail)])
-    versions = registry.versions(job_type)
+    versions = () if job_type.startswith(_OURS) else registry.versions(job_type)
     if versions:
         known = ", ".join(map(str, versions))
         missing = "only deprecated versions" if version is None else f"no version {version}"
         detail = f"{job_type} has {missing}, there is: {known}"
         flaw = Flaw("/version", detail)
     else:
-        known = ", ".join(registry.types()[:50]) or "none yet (run filaviva setup)"
+        theirs = [kind for kind in registry.types() if not kind.startswith(_OURS)]
+        known = ", ".join(theirs[:50]) or "none yet (run filaviva setup)"
         detail = f"there is no type {job_type[:200]!r}, there is: {known}"
         flaw = Flaw("/type", detail)
     raise Rejected("unknown_contract", detail, status=422, flaws=[flaw])
+
+
+def _check_callback(url: str | None, rules: Rules | None) -> None:
+    if url is None:
+        return
+    wrong = NO_CALLBACKS if rules is None else flaw(url, rules)
+    if wrong is not None:
+        raise _invalid([Flaw("/callbackUrl", wrong)])
 
 
 def _check_size(payload: str, most: int) -> None:
@@ -246,6 +267,7 @@ _CHECKS: Final[Mapping[str, Any]] = {
     "maxAttempts": _whole(1, MAX_ATTEMPTS),
     "labels": _labels,
     "subject": _text(256),
+    "callbackUrl": _text(LONGEST),
     "items": _items,
     "failFast": _flag,
     "maxFailures": _whole(0, MOST_ITEMS),

@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from filaviva import service
 from filaviva.broker.depths import QueueDepths
 from filaviva.broker.publisher import Publisher
+from filaviva.callbacks.serving import rules
 from filaviva.database import connect
 from filaviva.http import BodyLimits, HttpServer
 from filaviva.limits import TenantLimits
@@ -67,6 +68,7 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
     limits = TenantLimits(engine)
     depths = QueueDepths(broker.url.get_secret_value(), name="filaviva turns")
     turns = Turns(engine, depths)
+    callbacks = rules(settings.callbacks)
     submitter = Submitter(engine, relay.hand_over, quotas=Quotas(limits), turns=turns)
     api = Api(
         Submitting(
@@ -75,11 +77,12 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
             pressure,
             metrics,
             max_data_bytes=http.max_data_bytes,
+            callbacks=callbacks,
             links=links,
         ),
         Reading(engine, watch, links),
         Erasing(engine),
-        Scheduling(engine, registry, submitter, http.max_data_bytes),
+        Scheduling(engine, registry, submitter, http.max_data_bytes, callbacks),
         Publishing(engine, relay.hand_over, registry, pressure, metrics),
         canceling,
         streaming,

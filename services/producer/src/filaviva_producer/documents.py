@@ -7,6 +7,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from filaviva.callbacks.urls import LONGEST
 from filaviva.http.problems import MEDIA_TYPE, documented
 from filaviva.operations.batch_request import MOST_ITEMS
 from filaviva.operations.submission import MAX_ATTEMPTS, MAX_LABELS, PRIORITIES
@@ -309,6 +310,12 @@ SUBMISSION: Final[dict[str, Any]] = {
             "minLength": 1,
             "maxLength": 256,
             "description": "the end user on whose behalf this is done",
+        },
+        "callbackUrl": {
+            "type": "string",
+            "format": "uri",
+            "maxLength": LONGEST,
+            "description": "told by a signed POST (Standard Webhooks) once the job is final",
         },
     },
 }

@@ -25,6 +25,7 @@ class ScheduleSummary(Shape):
     max_attempts: int | None
     labels: dict[str, str]
     subject: str | None
+    callback_url: str | None
     next_fire_at: datetime | None
     last_fired_at: datetime | None
     last_job_id: str | None
@@ -62,7 +63,7 @@ class FiredJob(Shape):
 _JOB: Final[dict[str, Any]] = {
     name: shape
     for name, shape in SUBMISSION["properties"].items()
-    if name in ("version", "data", "priority", "maxAttempts", "labels", "subject")
+    if name in ("version", "data", "priority", "maxAttempts", "labels", "subject", "callbackUrl")
 }
 _CALENDAR: Final[dict[str, Any]] = {
     "cron": {

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from starlette.responses import Response
 
+from filaviva.callbacks.urls import Rules
 from filaviva.database.transaction import transact
 from filaviva.errors import Flaw, NotFound, Rejected
 from filaviva.http import ExactResponse, allowed, pages
@@ -23,7 +24,7 @@ from filaviva.operations import schedule_shapes, schedules
 from filaviva.operations.jobs import Reach
 from filaviva.operations.keys import Principal
 from filaviva.operations.schedules import Schedule
-from filaviva.operations.scheduling import define
+from filaviva.operations.scheduling import Definition, define
 from filaviva.operations.submission import Origin, admit
 from filaviva.operations.submit import Submitter
 from filaviva.registry import Registry
@@ -47,6 +48,7 @@ class Scheduling:
     registry: Registry
     submitter: Submitter
     max_data_bytes: int = 256 * 1024
+    callbacks: Rules | None = None
 
     def router(self) -> APIRouter:
         """Give the routes."""
@@ -69,13 +71,22 @@ class Scheduling:
     async def create(self, request: Request, writer: Writer) -> Response:
         """Keep a new schedule; the same body again gives the same schedule (200)."""
         value = await read_json(request)
-        wanted = define(value, writer, self.registry, max_data_bytes=self.max_data_bytes)
+        wanted = self._define(value, writer)
         made, new = await transact(
             self.engine, lambda on: schedules.create(on, wanted, author=author(writer))
         )
         address = f"/v1/schedules/{made.id}"
         return ExactResponse(
             schedule_shapes.schedule(made), 201 if new else 200, {"Location": address}
+        )
+
+    def _define(self, value: Any, writer: Principal) -> Definition:
+        return define(
+            value,
+            writer,
+            self.registry,
+            max_data_bytes=self.max_data_bytes,
+            callbacks=self.callbacks,
         )
 
     async def newest(
@@ -113,7 +124,7 @@ class Scheduling:
             found = await schedules.get(connection, identity, reach(writer), lock=True)
             body = {**found.request(), **value}
             given = {name: one for name, one in body.items() if one is not None or name == "data"}
-            wanted = define(given, writer, self.registry, max_data_bytes=self.max_data_bytes)
+            wanted = self._define(given, writer)
             return await schedules.change(connection, found, wanted, author=author(writer))
 
         return ExactResponse(schedule_shapes.schedule(await transact(self.engine, work)))
@@ -154,7 +165,13 @@ class Scheduling:
         async with self.engine.connect() as connection:
             found = await schedules.get(connection, identity, reach(writer))
         origin = Origin(writer, f"schedule:{identity}:{key}", request.state.request_id)
-        wanted = admit(found.job(), origin, self.registry, max_data_bytes=self.max_data_bytes)
+        wanted = admit(
+            found.job(),
+            origin,
+            self.registry,
+            max_data_bytes=self.max_data_bytes,
+            callbacks=self.callbacks,
+        )
         kept = await self.submitter.submit(wanted)
         if not kept.duplicate:
             await transact(

@@ -14,6 +14,7 @@ from prometheus_client import Counter
 from starlette.requests import Request
 
 from filaviva import canonical
+from filaviva.callbacks.urls import Rules
 from filaviva.errors import Rejected
 from filaviva.http import ExactResponse
 from filaviva.http.auth import authenticated
@@ -43,6 +44,7 @@ class Submitting:
         metrics: Metrics,
         *,
         max_data_bytes: int,
+        callbacks: Rules | None = None,
         links: Links | None = None,
     ) -> None:
         self._submitter = submitter
@@ -51,6 +53,7 @@ class Submitting:
         self._count = Count(metrics)
         self._links = links
         self._max_data_bytes = max_data_bytes
+        self._callbacks = callbacks
 
     async def post(self, request: Request) -> ExactResponse:
         """Answer one request."""
@@ -84,7 +87,14 @@ class Submitting:
         return await self._submitter.submit(submission)
 
     async def _admit(self, value: Any, origin: Origin) -> Submission:
-        check = partial(admit, value, origin, self._registry, max_data_bytes=self._max_data_bytes)
+        check = partial(
+            admit,
+            value,
+            origin,
+            self._registry,
+            max_data_bytes=self._max_data_bytes,
+            callbacks=self._callbacks,
+        )
         # Thousands of items take their time: everybody else's requests must not wait for them.
         return await asyncio.to_thread(check) if _is_large(value) else check()
 

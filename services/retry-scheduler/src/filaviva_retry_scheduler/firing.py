@@ -43,10 +43,11 @@ WITH wanted AS MATERIALIZED (
     AS x(id, schedule_id, key, fingerprint)),
 created AS (
     INSERT INTO filaviva.jobs (id, tenant, idempotency_key, fingerprint, type, version, queue,
-        payload, max_attempts, priority, labels, subject, submitted_by, correlation_id)
+        payload, max_attempts, priority, labels, subject, submitted_by, correlation_id,
+        callback_url)
     SELECT wanted.id, tenant, key, wanted.fingerprint, type, version, contracts.queue, data,
         coalesce(max_attempts, (contracts.policy->>'maxAttempts')::integer, 5), priority, labels,
-        subject, submitted_by, key
+        subject, submitted_by, key, callback_url
     FROM wanted JOIN filaviva.schedules ON schedules.id = wanted.schedule_id
     JOIN filaviva.contracts USING (type, version)
     ORDER BY tenant, key

@@ -5,6 +5,7 @@ import asyncio
 from filaviva import service
 from filaviva.app import load_app
 from filaviva.broker.publisher import Publisher
+from filaviva.callbacks.serving import with_callbacks
 from filaviva.database import connect
 from filaviva.errors import ConfigurationError
 from filaviva.notify import Notifier
@@ -23,7 +24,7 @@ async def work(settings: Settings, stop: asyncio.Event) -> None:
     """Work on the app's queues until stopped; what supports the work ends after it."""
     if not settings.app:
         raise ConfigurationError("FILAVIVA_APP: found nothing, expected package.module:attribute")
-    app = load_app(settings.app)
+    app = with_callbacks(load_app(settings.app), settings.callbacks)
     postgres = settings.postgres
     url, size = postgres.url.get_secret_value(), postgres.pool_size
     engine = connect(url, name="filaviva-worker", size=size)
