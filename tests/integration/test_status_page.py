@@ -183,7 +183,7 @@ async def test_a_forged_or_foreign_link_opens_nothing(producer: Producer, pages:
         good.replace(str(job_id), str(other)),
         good.replace("can=cancel.retry", "can=view"),
         re.sub(r"expires=\d+", f"expires={int(time.time()) + 99999}", good),
-        re.sub(r"signature=.", "signature=_", good.replace("signature=_", "signature=a")),
+        re.sub("signature=(.)", lambda m: "signature=" + "ab"[m[1] == "a"], good),
         good.partition("&signature")[0],
         f"/jobs/{job_id}",
         "/jobs/nonsense?signature=%C3%A4",
