@@ -8,7 +8,7 @@ May happen twice: a submission that is stored already is admitted for nothing.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -173,8 +173,11 @@ def _key(one: Submission) -> Key:
 async def _lock(connection: AsyncConnection, accounts: Mapping[str, Account]) -> None:
     keys = sorted(accounts)
     bursts = [accounts[key].limit.burst or 0.0 for key in keys]
-    await fetch(connection, _MAKE, (keys, bursts))
-    for key, tokens, seconds, now in await fetch(connection, _LOCK, (keys,)):
+    found: Sequence[Any] = ()
+    while len(found) < len(keys):  # one that nobody used for long may go in between
+        await fetch(connection, _MAKE, (keys, bursts))
+        found = await fetch(connection, _LOCK, (keys,))
+    for key, tokens, seconds, now in found:
         account = accounts[key]
         pace, burst = account.limit.per_minute, account.limit.burst
         if pace is not None and burst is not None:

@@ -63,6 +63,13 @@ DELETE FROM filaviva.tombstones WHERE job_id IN (
     WHERE gone_at < now() - 86400 * $1::float8 * interval '1 second'
     ORDER BY gone_at LIMIT $2 FOR UPDATE SKIP LOCKED)
 """
+# What it held has long come back: without the row, the next submission finds it as it would be. A
+# subject is an end user, and not kept for longer than needed.
+_KEYS = """
+DELETE FROM filaviva.submission_keys WHERE key IN (
+    SELECT key FROM filaviva.submission_keys WHERE filled_at < now() - interval '7 days'
+    LIMIT $1 FOR UPDATE SKIP LOCKED)
+"""
 
 
 async def inbox_blocks(connection: AsyncConnection) -> int:
@@ -96,3 +103,8 @@ async def audit_log(connection: AsyncConnection, days: float, limit: int) -> int
 async def tombstones(connection: AsyncConnection, days: float, limit: int) -> int:
     """Forget jobs that went so long ago."""
     return (await connection.exec_driver_sql(_TOMBSTONES, (days, limit))).rowcount
+
+
+async def submission_keys(connection: AsyncConnection, limit: int) -> int:
+    """Forget what tenants and subjects have left, where nobody has asked for a week."""
+    return (await connection.exec_driver_sql(_KEYS, (limit,))).rowcount

@@ -70,7 +70,8 @@ class Retention:
     async def step(self) -> int:
         """Do one turn of each duty; return how much it went through, 0 at the end of a walk."""
         done = 0
-        for duty in (self._jobs, self._inbox, self._letters, self._audit, self._tombstones):
+        duties = (self._jobs, self._inbox, self._letters, self._audit, self._tombstones, self._keys)
+        for duty in duties:
             try:
                 done += await duty()
             except DATABASE_ERRORS as failed:
@@ -126,6 +127,10 @@ class Retention:
     async def _tombstones(self) -> int:
         days, limit = self._periods.tombstones_days, self._pace.rows
         return await self._count("tombstones", lambda on: ageing.tombstones(on, days, limit))
+
+    async def _keys(self) -> int:
+        limit = self._pace.rows
+        return await self._count("submission_keys", lambda on: ageing.submission_keys(on, limit))
 
     async def _count(self, what: str, work: Callable[[AsyncConnection], Awaitable[int]]) -> int:
         async def before_commit(connection: AsyncConnection) -> int:
