@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from filaviva.broker.topology import Topology
 from filaviva.database.fetch import fetch
+from filaviva.database.lines import Connected
 
 # Not locked for us: the next sweep takes them, so that no caller has rows to hand over. Without a
 # job's id: who looks for a job's messages on their way means those that make it go on.
@@ -38,7 +37,7 @@ ORDER BY job.id
 """
 
 
-async def tell(connection: AsyncConnection, job_ids: Iterable[UUID]) -> None:
+async def tell(connection: Connected, job_ids: Iterable[UUID]) -> None:
     """Tell of these jobs, which this transaction has ended, those whose policy says so."""
     ended = sorted(set(job_ids))
     if ended:

@@ -28,6 +28,8 @@ from filaviva.broker.messages import (
     Unroutable,
 )
 from filaviva.broker.topology import Topology
+from filaviva.database.fetch import fetch
+from filaviva.database.lines import Lines
 from filaviva.database.transaction import DATABASE_ERRORS, transact
 from filaviva.errors import Unreachable
 from filaviva.failpoints import passing
@@ -127,6 +129,7 @@ class Relay:
         table: OutboxTable = OURS,
     ) -> None:
         self._engine = engine
+        self._lines = Lines(engine)
         self._publisher = publisher
         self._topology = topology or Topology()
         self._batch = batch
@@ -244,7 +247,7 @@ class Relay:
         """Delete what is published; what the database does not take now stays remembered."""
         ids = sorted(self._confirmed)
         if ids:
-            await transact(self._engine, lambda on: on.exec_driver_sql(self._delete, (ids,)))
+            await transact(self._lines.single, lambda on: fetch(on, self._delete, (ids,)))
             self._confirmed.difference_update(ids)
 
     async def _keep(self, answers: Sequence[tuple[OutboxRow, Published]]) -> None:

@@ -9,7 +9,6 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Column, Executable, Integer, MetaData, Table, Text, insert, text
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.types import TypeDecorator
 
 from filaviva.broker.topology import Topology
@@ -20,8 +19,9 @@ from filaviva_worker.facts import Settled
 from filaviva_worker.live import Ending
 from filaviva_worker.settle import Ended, Settling
 from fixtures.amqp import Proxy
-from fixtures.retrying import AnswerLost, Jobs
+from fixtures.retrying import Jobs
 from fixtures.running import ended, unsent
+from fixtures.thief import Thief
 from fixtures.waiting import until
 
 
@@ -50,13 +50,6 @@ effects = Table(
 @pytest.fixture
 async def effect_table(jobs: Jobs) -> None:
     await jobs.all("CREATE TABLE effects (key text PRIMARY KEY, n integer, body jsonb, fussy text)")
-
-
-class Deaf(AnswerLost):
-    """An engine that does not hear the answer to its first COMMIT."""
-
-    def execution_options(self, **options: Any) -> AsyncEngine:
-        return self._engine.execution_options(**options)
 
 
 class Recorder:
@@ -239,7 +232,9 @@ async def test_a_canceled_job_that_a_shutdown_stopped_is_canceled_and_not_lost(
 
 @pytest.mark.usefixtures("effect_table")
 @pytest.mark.parametrize("outcome", ["done", "retry", "canceled", "released"])
-async def test_a_commit_whose_answer_was_lost_is_recognised(jobs: Jobs, outcome: str) -> None:
+async def test_a_commit_whose_answer_was_lost_is_recognised(
+    jobs: Jobs, database: str, outcome: str
+) -> None:
     state = "'cancel_requested'" if outcome == "canceled" else "'running'"
     job = await jobs.running(state=state)
     what: Any = {
@@ -249,11 +244,18 @@ async def test_a_commit_whose_answer_was_lost_is_recognised(jobs: Jobs, outcome:
         "released": Ending.SHUTDOWN,
     }[outcome]
     one = await ended(jobs, job, what, *([row("once")] if outcome == "done" else []))
-    recorder = Recorder(Deaf(jobs.engine))
+    thief = Thief(database)
+    await thief.open()
+    engine = connect(thief.url, name="robbed", size=2)
+    thief.steal = 1
+    recorder = Recorder(engine)
 
     async with asyncio.timeout(20):
         await recorder.settle(one)
+    await engine.dispose()
+    await thief.close()
 
+    assert thief.stolen == 1
     assert recorder.counted == {job: True}
     assert (await jobs.one("SELECT count(*) AS n FROM effects"))["n"] == (outcome == "done")
     assert (await jobs.one("SELECT count(*) AS n FROM filaviva.outbox"))["n"] <= 1

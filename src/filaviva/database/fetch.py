@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from filaviva.database.lines import Connected, Line
 
 
 async def fetch(
-    connection: AsyncConnection, statement: str, arguments: tuple[Any, ...] = ()
+    connection: Connected, statement: str, arguments: tuple[Any, ...] = ()
 ) -> Sequence[Any]:
     """Execute one statement as the driver takes it, and give all rows."""
+    if isinstance(connection, Line):
+        return await connection.fetch(statement, arguments)
     result = await connection.exec_driver_sql(statement, arguments)
     return result.all() if result.returns_rows else ()

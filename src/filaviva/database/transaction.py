@@ -3,14 +3,15 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeVar
 
 import asyncpg
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 T = TypeVar("T")
+C_co = TypeVar("C_co", covariant=True)
 
 _SERIALIZATION_FAILURE = "40001"
 _DEADLOCK = "40P01"
@@ -33,19 +34,25 @@ DATABASE_ERRORS = (
 _ABSENT = ("08", "53", "57P", "25006")
 
 
-async def transact(engine: AsyncEngine, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+class Begins(Protocol[C_co]):
+    """What a transaction is begun on: an engine, or the lines of a station."""
+
+    def begin(self) -> AbstractAsyncContextManager[C_co]: ...
+
+
+async def transact(engine: Begins[C_co], work: Callable[[C_co], Awaitable[T]]) -> T:
     """Commit the work and give its result; after a deadlock do all of it again, afresh."""
     for _ in range(_TRIES - 1):
         try:
             return await _once(engine, work)
-        except DBAPIError as refused:
+        except (DBAPIError, asyncpg.PostgresError) as refused:
             if code(refused) not in (_SERIALIZATION_FAILURE, _DEADLOCK):
                 raise
             await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311 - spreads the rivals
     return await _once(engine, work)
 
 
-async def _once(engine: AsyncEngine, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+async def _once(engine: Begins[C_co], work: Callable[[C_co], Awaitable[T]]) -> T:
     async with engine.begin() as connection:
         return await work(connection)
 

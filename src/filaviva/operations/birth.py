@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from filaviva import outbox, wakeups
 from filaviva.broker.topology import Topology
 from filaviva.database.fetch import fetch
+from filaviva.database.lines import Connected
 from filaviva.operations.submission import Submission
 from filaviva.outbox import OutboxRow
 from filaviva.turns import Turns
@@ -82,7 +81,7 @@ def at_once(turns: Turns | None, job: Submission, jobs: int = 1) -> int:
     return turns.at_once(job.queue, jobs)
 
 
-async def store_all(connection: AsyncConnection, new: New, turns: Turns | None = None) -> Stored:
+async def store_all(connection: Connected, new: New, turns: Turns | None = None) -> Stored:
     """Store these jobs; those that were there stay as they are."""
     now, later = list(new), []
     if turns is not None:
@@ -95,7 +94,7 @@ async def store_all(connection: AsyncConnection, new: New, turns: Turns | None =
     return Stored(frozenset((*woken, *(row[0] for row in waiting))), rows)
 
 
-async def _store(connection: AsyncConnection, new: New) -> list[OutboxRow]:
+async def _store(connection: Connected, new: New) -> list[OutboxRow]:
     arguments = (*_columns(new), Topology().jobs, wakeups.TYPE)
     return [OutboxRow(*record) for record in await fetch(connection, _SUBMIT, arguments)]
 

@@ -14,10 +14,13 @@ from uuid import UUID
 
 import structlog
 import uuid_utils
+from asyncpg import PostgresError
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import failpoints
+from filaviva.database.fetch import fetch
+from filaviva.database.lines import Connected, Lines
 from filaviva.database.transaction import code, transact, unreachable
 from filaviva.errors import FilavivaError, Rejected, Unreachable
 from filaviva.operations import batch_birth
@@ -108,7 +111,7 @@ class Submitter:
         turns: Turns | None = None,
     ) -> None:
         self._engine = engine
-        self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._lines = Lines(engine)
         self._hand_over = hand_over
         self._limits = limits or Limits()
         self._quotas = quotas
@@ -213,7 +216,7 @@ class Submitter:
     async def _commit(self, entries: Sequence[_Entry]) -> Kepts:
         try:
             return await self._together(entries)
-        except DBAPIError as refused:
+        except (DBAPIError, PostgresError) as refused:
             if unreachable(refused):
                 raise
             if len(entries) == 1:
@@ -224,21 +227,33 @@ class Submitter:
         return {**await self._commit(entries[:middle]), **await self._commit(entries[middle:])}
 
     async def _together(self, entries: Sequence[_Entry]) -> Kepts:
-        async def store(
-            connection: AsyncConnection,
-        ) -> tuple[Stored, dict[Key, _Kept | FilavivaError]]:
-            refused = await self._refused(connection, entries)
-            admitted = [entry for entry in entries if entry.key not in refused]
-            stored = await self._store(connection, admitted) if admitted else Stored()
-            known = [entry.key for entry in admitted if entry.job_id not in stored.created]
-            kept = await _kept(connection, known) if known else {}
-            failpoints.passing("submit.before_commit")
-            return stored, {**kept, **refused}
-
-        stored, kept = await transact(self._session(entries), store)
+        limited = self._quotas is not None and self._quotas.limits.on_submissions
+        if limited or entries[0].submission.batch is not None:
+            stored, kept = await transact(self._engine, lambda c: self._checked(c, entries))
+        else:
+            # What is one statement needs no BEGIN and no COMMIT: a lone job saves two round trips.
+            stored, kept = await transact(self._lines.single, lambda c: self._plain(c, entries))
         failpoints.passing("submit.committed")
         self._hand_over(stored.rows)
         return _kepts(entries, stored.created, kept)
+
+    async def _plain(
+        self, connection: Connected, entries: Sequence[_Entry]
+    ) -> tuple[Stored, Kepts]:
+        failpoints.passing("submit.before_commit")
+        new = [(entry.job_id, entry.submission) for entry in entries]
+        stored = await store_all(connection, new, self._turns)
+        return stored, await _known(connection, entries, stored)
+
+    async def _checked(
+        self, connection: AsyncConnection, entries: Sequence[_Entry]
+    ) -> tuple[Stored, Kepts]:
+        refused = await self._refused(connection, entries)
+        admitted = [entry for entry in entries if entry.key not in refused]
+        stored = await self._store(connection, admitted) if admitted else Stored()
+        kept = await _known(connection, admitted, stored)
+        failpoints.passing("submit.before_commit")
+        return stored, {**kept, **refused}
 
     async def _store(self, connection: AsyncConnection, entries: Sequence[_Entry]) -> Stored:
         job_id, job, batch = entries[0].job_id, entries[0].submission, entries[0].submission.batch
@@ -249,12 +264,6 @@ class Submitter:
         now = partial(at_once, self._turns, job)
         rows = await batch_birth.store(connection, job_id, job, batch, at_once=now)
         return Stored() if rows is None else Stored(frozenset((job_id,)), rows)
-
-    def _session(self, entries: Sequence[_Entry]) -> AsyncEngine:
-        # What is one statement needs no BEGIN and no COMMIT: two round trips less for a lone job.
-        limited = self._quotas is not None and self._quotas.limits.on_submissions
-        several = limited or entries[0].submission.batch is not None
-        return self._engine if several else self._autocommit
 
     async def _refused(
         self, connection: AsyncConnection, entries: Sequence[_Entry]
@@ -289,7 +298,7 @@ def _answer(entry: _Entry, kept: _Kept | FilavivaError) -> Submitted | FilavivaE
     return Submitted(kept.id, kept.state, duplicate=kept.id != entry.job_id)
 
 
-def _refusal(refused: DBAPIError) -> Rejected:
+def _refusal(refused: BaseException) -> Rejected:
     state = code(refused) or ""
     if state.startswith("22"):
         # Valid JSON of a valid shape that PostgreSQL cannot hold: a number beyond all bounds.
@@ -300,10 +309,15 @@ def _refusal(refused: DBAPIError) -> Rejected:
     return Rejected("unavailable", detail, status=503, retry_after=1)
 
 
-async def _kept(connection: AsyncConnection, keys: Sequence[Key]) -> dict[Key, _Kept]:
+async def _known(
+    connection: Connected, entries: Sequence[_Entry], stored: Stored
+) -> dict[Key, _Kept]:
+    """Read those that are not new."""
+    keys = [entry.key for entry in entries if entry.job_id not in stored.created]
+    return await _kept(connection, keys) if keys else {}
+
+
+async def _kept(connection: Connected, keys: Sequence[Key]) -> dict[Key, _Kept]:
     tenants = [tenant for tenant, _ in keys]
-    found = await connection.exec_driver_sql(_KEPT, (tenants, [key for _, key in keys]))
-    return {
-        (row.tenant, row.idempotency_key): _Kept(row.id, row.state, row.fingerprint)
-        for row in found
-    }
+    found = await fetch(connection, _KEPT, (tenants, [key for _, key in keys]))
+    return {(tenant, key): _Kept(*kept) for tenant, key, *kept in found}

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from filaviva.database.fetch import fetch
+from filaviva.database.lines import Connected
 from filaviva_worker.wakeup import WakeUp
 
 CONSUMER = "worker"
@@ -145,7 +144,7 @@ class Claims:
 
 
 async def claim(  # noqa: PLR0913 - the parameters of one statement
-    connection: AsyncConnection,
+    connection: Connected,
     wanted: Sequence[WakeUp],
     *,
     worker: str,
@@ -185,7 +184,7 @@ async def claim(  # noqa: PLR0913 - the parameters of one statement
 
 
 async def claimed_before(
-    connection: AsyncConnection, job_ids: Sequence[UUID], *, worker: str, claim_id: UUID
+    connection: Connected, job_ids: Sequence[UUID], *, worker: str, claim_id: UUID
 ) -> dict[UUID, Claimed]:
     """After a lost answer: which of these jobs did the claim with this id take?"""
     rows = await fetch(connection, _MINE_AGAIN, (list(job_ids), claim_id, worker))

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva import failpoints, lifecycle
 from filaviva.database.fetch import fetch
+from filaviva.database.lines import Connected, Line
 from filaviva.outcome import Effect
 from filaviva_worker.effects import apply
 
@@ -55,7 +56,7 @@ class Completion:
     lifecycle: bool = False  # to be told to other services
 
 
-async def complete(connection: AsyncConnection, completions: Iterable[Completion]) -> set[UUID]:
+async def complete(connection: Connected, completions: Iterable[Completion]) -> set[UUID]:
     """Complete what is still ours; return the ids whose completion is (or already was) recorded.
 
     Effects of a job that is not ours any more are not applied.
@@ -70,12 +71,16 @@ async def complete(connection: AsyncConnection, completions: Iterable[Completion
     now = {row[0] for row in rows if row[1]}
     effects = [each.effects for each in ordered if each.job_id in now and each.effects]
     if effects:
-        await apply(connection, effects)
+        await apply(_sqlalchemy(connection), effects)
     told = [each.job_id for each in ordered if each.lifecycle and each.job_id in now]
     if told:
         await lifecycle.tell(connection, told)
     failpoints.passing("effect.before_commit")
     return {row[0] for row in rows}
+
+
+def _sqlalchemy(connection: Connected) -> AsyncConnection:
+    return connection.connection if isinstance(connection, Line) else connection
 
 
 def _by_job(completion: Completion) -> UUID:

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from filaviva import failpoints
 from filaviva.broker.connection import Backoff
 from filaviva.broker.consumer import Consumer, Delivery
+from filaviva.database.lines import Lines
 from filaviva.database.transaction import DATABASE_ERRORS, unreachable
 from filaviva.handler import Handler
 from filaviva.operations.following import Following
@@ -92,7 +93,7 @@ class Lane:
         self.queue = queue
         self._worker = worker
         self._engine = engine
-        self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._lines = Lines(engine)
         self._relay = relay
         self._attempts = attempts
         self._live = live
@@ -258,7 +259,7 @@ class Lane:
     async def _claim_once(
         self, wanted: Sequence[WakeUp], claim_id: UUID, *, unsure: bool
     ) -> Claims:
-        async with self._autocommit.connect() as connection:
+        async with self._lines.line() as connection:
             before: dict[UUID, Claimed] = {}
             if unsure:  # the answer was lost, perhaps not the claim
                 before = await claimed_before(

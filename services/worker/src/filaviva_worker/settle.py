@@ -18,6 +18,7 @@ from filaviva import failpoints
 from filaviva.broker.connection import Backoff
 from filaviva.broker.topology import Topology
 from filaviva.classification import classify
+from filaviva.database.lines import Lines
 from filaviva.database.transaction import (
     DATABASE_ERRORS,
     locked,
@@ -65,7 +66,7 @@ class Settling:
         self, engine: AsyncEngine, relay: Relay, topology: Topology, listener: Listener
     ) -> None:
         self._engine = engine
-        self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._lines = Lines(engine)
         self._relay = relay
         self._topology = topology
         self._listener = listener
@@ -162,8 +163,8 @@ class Settling:
             if isinstance(each.outcome, Done)
         ]
         if any(each.effects or each.lifecycle for each in completions):
-            return await transact(self._engine, lambda c: complete(c, completions))
-        return await transact(self._autocommit, lambda c: complete(c, completions))
+            return await transact(self._lines, lambda line: complete(line, completions))
+        return await transact(self._lines.single, lambda line: complete(line, completions))
 
     async def _failed(self, ended: Sequence[Ended]) -> set[UUID]:
         failures = [
