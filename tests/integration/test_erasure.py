@@ -154,6 +154,9 @@ async def test_an_erased_job_cannot_be_replayed_and_says_why(
     await producer.client.delete(f"/v1/jobs/{erased}/data")
 
     for job, why in ((erased, "erased"), (emptied, "removed")):
+        answer = await producer.client.post(f"/v1/jobs/{job}/retry")
+        assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+        assert why in answer.json()["detail"]
         request = ReplayRequest(letters=Filter(job=job), author="me", reason="again")
         with pytest.raises(Rejected, match=f"its data was .*{why}") as refused:
             await rows.replay(request, producer.registry)

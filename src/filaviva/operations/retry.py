@@ -18,6 +18,7 @@ from filaviva.database.fetch import fetch
 from filaviva.errors import Flaw, Rejected
 from filaviva.operations import audit, batches, jobs
 from filaviva.operations.corrections import LONGEST, Validate
+from filaviva.operations.erasure import without_data
 from filaviva.operations.jobs import Job, Reach
 from filaviva.operations.requeue import requeue
 from filaviva.outbox import OutboxRow
@@ -148,6 +149,8 @@ async def _send_back(connection: AsyncConnection, job: Job, wish: Wish, chosen: 
     )
     if not done.epochs:
         what = "batch" if job.is_batch else "job"
+        for why in (await without_data(connection, chosen.ids)).values():
+            raise Rejected("conflict", f"{what} {job.id} cannot be repeated: {why}", status=409)
         raise _nothing(f"nothing of {what} {job.id} is failed or canceled")
     followed = await batches.follow(connection, {job.id, job.parent_id or job.id})
     changed = {job.id, *done.epochs, *followed.jobs}

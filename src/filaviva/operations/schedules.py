@@ -21,6 +21,7 @@ from filaviva.database.tables import schedules
 from filaviva.errors import NotFound, Rejected
 from filaviva.operations import audit
 from filaviva.operations.jobs import Reach
+from filaviva.operations.reach import of_types
 from filaviva.operations.scheduling import LABEL, Definition, labels
 from filaviva.operations.submission import PRIORITIES
 
@@ -275,4 +276,4 @@ def _columns(*, without: str = "") -> Sequence[Any]:
 
 
 def _typed(reach: Reach) -> Any:
-    return true() if reach.types is None else schedules.c.type.in_(sorted(reach.types))
+    return true() if reach.types is None else of_types(schedules.c.type, reach.types)

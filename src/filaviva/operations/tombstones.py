@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.database.tables import tombstones
 from filaviva.errors import Gone, NotFound
+from filaviva.operations.reach import of_types
 
 
 async def absent(
@@ -22,7 +23,7 @@ async def absent(
     """
     grave = tombstones.c
     theirs = true() if tenant is None else grave.tenant == tenant
-    typed = true() if types is None else grave.type.in_(sorted(types))
+    typed = true() if types is None else of_types(grave.type, types)
     wanted = select(grave.gone_at).where(grave.job_id == job_id, theirs, typed)
     gone_at = await connection.scalar(wanted)
     if gone_at is None:
