@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from filaviva.app import App
+    from filaviva.client import Client, JobCanceled, JobFailed, Refusal, SyncClient
     from filaviva.context import Context, SyncContext, Usage
     from filaviva.errors import (
+        CancelRequested,
         ConfigurationError,
         FilavivaError,
         InvalidInput,
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
         Refused,
         Retryable,
         Terminal,
+        Unreachable,
     )
     from filaviva.event_publisher import Publisher
     from filaviva.policy import Policy
@@ -25,21 +28,27 @@ if TYPE_CHECKING:
 __all__ = [
     "App",
     "CancelRequested",
+    "Client",
     "ConfigurationError",
     "Context",
     "Contract",
     "FilavivaError",
     "InvalidInput",
     "InvalidOutput",
+    "JobCanceled",
+    "JobFailed",
     "LeaseLost",
     "NotPublished",
     "Outbox",
     "Policy",
     "Publisher",
+    "Refusal",
     "Refused",
     "Retryable",
+    "SyncClient",
     "SyncContext",
     "Terminal",
+    "Unreachable",
     "Usage",
 ]
 
@@ -47,11 +56,16 @@ __all__ = [
 # must not wait for all of it.
 _PLACES: Final = {
     "App": "filaviva.app",
+    "Client": "filaviva.client",
     "Context": "filaviva.context",
     "Contract": "filaviva_contracts",
+    "JobCanceled": "filaviva.client",
+    "JobFailed": "filaviva.client",
     "Outbox": "filaviva.service_outbox",
     "Policy": "filaviva.policy",
     "Publisher": "filaviva.event_publisher",
+    "Refusal": "filaviva.client",
+    "SyncClient": "filaviva.client",
     "SyncContext": "filaviva.context",
     "Usage": "filaviva.context",
 }
