@@ -172,6 +172,32 @@ async def test_the_timeline_of_a_batch_tells_each_item(producer: Producer) -> No
     assert set(found[4]["data"]) == {"index", "jobId", "status"}
 
 
+async def test_the_stream_of_a_batch_tells_items_progress_and_end(producer: Producer) -> None:
+    batch = (await submit(producer, echoes(2))).json()["jobId"]
+    told = {"Accept-Language": "pt"}
+    lines: list[str] = []
+
+    async with producer.client.stream("GET", f"/v1/jobs/{batch}/events", headers=told) as answer:
+        reading = answer.aiter_lines()
+        lines.append(await anext(reading))
+        await end(producer, succeeded=[0], failed=[1])
+        lines += [line async for line in reading]
+
+    kinds = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+    assert kinds == ["snapshot", "item", "item", "progress", "state"]
+    assert any("1 de 2 concluídos" in line for line in lines)
+
+
+async def test_a_batch_counts_as_its_items(producer: Producer) -> None:
+    await submit(producer, echoes(3))
+
+    counted = producer.metrics.registry.get_sample_value(
+        "filaviva_jobs_submitted_total",
+        {"type": "test.echo", "source": "http", "result": "accepted"},
+    )
+    assert counted == 3
+
+
 async def test_the_same_batch_again_is_the_same_batch(producer: Producer) -> None:
     first = (await submit(producer, echoes(3))).json()
     again = await submit(producer, echoes(3))

@@ -8,7 +8,7 @@ reads on from the id it names, on whichever replica.
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from filaviva.database.transaction import DATABASE_ERRORS
 from filaviva.errors import Rejected
-from filaviva.http import allowed, documented
+from filaviva.http import allowed, documented, languages
 from filaviva.http.auth import authenticated
 from filaviva.operations import shapes, timelines
 from filaviva.operations.figures import moment
@@ -90,7 +90,9 @@ class Streaming:
         seen = int(last) if _NUMBER.fullmatch(last) else after
         follow = Follow(identity(job_id), seen, reader.key_id, self.each)
         reach = Reach(reader.tenant, reader.types)
-        return await self.answer(follow, reach, _snapshot, tell, _still_allowed(request))
+        language = languages.preferred(request)
+        opening, telling = partial(_snapshot, language), partial(tell, language=language)
+        return await self.answer(follow, reach, opening, telling, _still_allowed(request))
 
     async def answer(
         self,
@@ -117,16 +119,16 @@ class Streaming:
 
 
 @lru_cache(maxsize=512)  # many may follow the same job
-def tell(entry: Event) -> bytes:
+def tell(entry: Event, language: str = "en") -> bytes:
     """Write an entry of the timeline as an event."""
     found: dict[str, Any] = simplejson.loads(entry.data, use_decimal=True)
-    content = shapes.progress(found) if entry.kind == "progress" else found
+    content = shapes.progress(found, language) if entry.kind == "progress" else found
     content = {**content, "at": moment(entry.at)}
     return format_sse_event(event=entry.kind, data_str=shapes.dumps(content), id=str(entry.id))
 
 
-def _snapshot(found: Standing) -> bytes:
-    content = shapes.dumps(shapes.job(found.job))
+def _snapshot(language: str, found: Standing) -> bytes:
+    content = shapes.dumps(shapes.job(found.job, language))
     return format_sse_event(event="snapshot", data_str=content, id=str(found.last))
 
 

@@ -66,9 +66,10 @@ class Submitting:
         try:
             kept = await self._keep(value, origin)
         except Rejected:
-            self._count(self._known_type(value), "rejected")
+            self._count(self._known_type(value), "rejected", _jobs(value))
             raise
-        self._count(self._known_type(value), "duplicate" if kept.duplicate else "accepted")
+        result = "duplicate" if kept.duplicate else "accepted"
+        self._count(self._known_type(value), result, _jobs(value))
         return _accepted(kept, self._page(kept, principal))
 
     def _page(self, kept: Submitted, principal: Principal) -> Mapping[str, str]:
@@ -119,18 +120,22 @@ class Count:
         self._metrics = metrics
         self._children: dict[tuple[str, str], Counter] = {}
 
-    def __call__(self, job_type: str, result: str) -> None:
-        """Count one submission."""
+    def __call__(self, job_type: str, result: str, jobs: int) -> None:
+        """Count the jobs of one submission: the items of a batch."""
         child = self._children.get((job_type, result))
         if child is None:
             child = self._metrics.jobs_submitted.labels(job_type, "http", result)
             self._children[job_type, result] = child
-        child.inc()
+        child.inc(jobs)
 
 
 def _is_large(value: Any) -> bool:
+    return _jobs(value) > _MANY
+
+
+def _jobs(value: Any) -> int:
     items = value.get("items") if isinstance(value, dict) else None
-    return isinstance(items, list) and len(items) > _MANY
+    return len(items) if isinstance(items, list) else 1
 
 
 def _traceparent(request: Request) -> str | None:
