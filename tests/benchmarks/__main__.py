@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,12 +18,11 @@ import aio_pika
 import asyncpg
 import psutil
 
-from benchmarks.latency import latency_of_jobs, latency_of_raw
+from benchmarks.latency import latency_of_jobs, latency_of_raw, latency_over_http
 from benchmarks.servers import Servers, median, raw, service, show, until
+from benchmarks.submissions import submission
 from filaviva.broker.publisher import Publisher
-from filaviva.canonical import fingerprint
 from filaviva.database import connect
-from filaviva.operations.submission import Submission
 from filaviva.operations.submit import Submitter
 from filaviva.outbox import OutboxRow
 from filaviva.relay import Relay
@@ -58,28 +57,6 @@ async def submit(servers: Servers, kind: str, total: int) -> None:
     await relaying
     await publisher.close()
     await engine.dispose()
-
-
-def submission(kind: str, n: int) -> Submission:
-    """One job of the benchmark's app."""
-    return Submission(
-        tenant="default",
-        idempotency_key=uuid4().hex,
-        fingerprint=fingerprint({"n": n}),
-        type=f"bench.{kind}",
-        version=1,
-        queue=f"bench-{kind}",
-        payload=json.dumps({"n": n}),
-        max_attempts=5,
-        priority=4,
-        not_before=None,
-        deadline=None,
-        labels="{}",
-        subject=None,
-        submitted_by="bench",
-        correlation_id=uuid4().hex,
-        traceparent=None,
-    )
 
 
 async def drain_jobs(servers: Servers, kind: str, total: int) -> dict[str, float]:
@@ -193,16 +170,23 @@ async def latencies(servers: Servers, count: int) -> float:
     theirs = await latency_of_raw(servers, count)
     await reset(servers)
     ours = await latency_of_jobs(servers, count)
+    await reset(servers)
+    requested = await latency_over_http(servers, count)
     ratio = median(ours) / median(theirs)
     show(
         f"Idle latency of {count} jobs, ms",
         [
-            ("raw loop p50 / p95", f"{median(theirs):.1f} / {sorted(theirs)[-count // 20]:.1f}"),
-            ("filaviva p50 / p95", f"{median(ours):.1f} / {sorted(ours)[-count // 20]:.1f}"),
+            ("raw loop p50 / p95", _both(theirs)),
+            ("filaviva p50 / p95", _both(ours)),
+            ("filaviva over HTTP p50 / p95", _both(requested)),
             (f"ratio (goal ≤ {GOALS['latency']})", f"{ratio:.2f}"),
         ],
     )
     return ratio
+
+
+def _both(found: Sequence[float]) -> str:
+    return f"{median(found):.1f} / {sorted(found)[-len(found) // 20]:.1f}"
 
 
 async def measure(servers: Servers, total: int, rounds: int) -> dict[str, float]:

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import asyncpg
 
-from benchmarks.__main__ import reset, submission
+from benchmarks.__main__ import reset
 from benchmarks.servers import Servers, median, service, show, until
+from benchmarks.submissions import submission
 from filaviva.broker.depths import QueueDepths
 from filaviva.broker.publisher import Publisher
 from filaviva.database import connect

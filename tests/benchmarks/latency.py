@@ -12,8 +12,12 @@ import asyncpg
 import httpx2
 
 from benchmarks.servers import Servers, free_port, service, until
+from benchmarks.submissions import submission
+from filaviva.broker.publisher import Publisher
 from filaviva.database import connect
 from filaviva.operations import keys
+from filaviva.operations.submit import Submitter
+from filaviva.relay import Relay
 
 WARM_UP = 20
 Submit = Callable[[int], Awaitable[None]]
@@ -45,6 +49,32 @@ async def latency_of_raw(servers: Servers, count: int) -> list[float]:
 
 
 async def latency_of_jobs(servers: Servers, count: int) -> list[float]:
+    """Submit in this process as the producer does, one by one, to a worker; milliseconds.
+
+    Like the raw loop's publish, this is the submission itself, without a request around it.
+    """
+    engine = connect(servers.postgres.url, name="bench")
+    publisher = Publisher(servers.broker.url, confirm_timeout=30)
+    relay = Relay(engine, publisher)
+    submitter = Submitter(engine, relay.hand_over)
+    stop = asyncio.Event()
+    relaying = asyncio.create_task(relay.run(stop))
+    worker = servers.environment(FILAVIVA_WORKER__QUEUES="bench-effect")
+
+    async def submit(n: int) -> None:
+        await submitter.submit(submission("effect", n))
+
+    try:
+        with service("filaviva_worker", worker):
+            return await _one_by_one(servers, submit, count)
+    finally:
+        stop.set()
+        await relaying
+        await publisher.close()
+        await engine.dispose()
+
+
+async def latency_over_http(servers: Servers, count: int) -> list[float]:
     """Submit over HTTP, one by one, to producer and worker; milliseconds."""
     engine = connect(servers.postgres.url, name="bench")
     key = await keys.create(engine, name="bench", tenant="default", scopes=["jobs:write"])
