@@ -12,5 +12,6 @@ pytest_plugins = [
     "fixtures.dying",
     "fixtures.journey",
     "fixtures.lone",
+    "fixtures.trap",
     "fixtures.receiver",
 ]

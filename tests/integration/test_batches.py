@@ -20,6 +20,8 @@ from filaviva_retry_scheduler.batches import BatchSweep
 from filaviva_worker.complete import Completion, complete
 from fixtures.retrying import Jobs
 
+pytestmark = pytest.mark.usefixtures("events_under_lock")
+
 
 class Batches:
     """Submit batches and change their items as workers and people would."""

@@ -58,25 +58,6 @@ SUBMISSION = Submission(
     traceparent=None,
 )
 
-# `xmin` says who wrote the version of the row that is seen, `xmax` who holds or replaces it.
-_TRAP = """
-CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    mine bigint := pg_current_xact_id()::text::bigint % 4294967296;
-    job record;
-BEGIN
-    SELECT xmin::text::bigint AS wrote, xmax::text::bigint AS holds INTO job
-    FROM filaviva.jobs WHERE id = NEW.job_id;
-    IF FOUND AND mine NOT IN (job.wrote, job.holds) THEN
-        RAISE EXCEPTION 'an event without the lock of its job: % %', NEW.kind, NEW.data;
-    END IF;
-    RETURN NEW;
-END $$
-"""
-_SET = (
-    "CREATE TRIGGER held BEFORE INSERT ON filaviva.job_events FOR EACH ROW EXECUTE FUNCTION held()"
-)
-
 
 class Stations:
     """Each station's statements, on one job."""
@@ -121,14 +102,7 @@ def stations(morgue: Morgue) -> Stations:
     return Stations(morgue)
 
 
-@pytest.fixture
-async def trap(morgue: Morgue) -> None:
-    for statement in (_TRAP, _SET):
-        async with morgue.engine.begin() as connection:
-            await connection.exec_driver_sql(statement)
-
-
-@pytest.mark.usefixtures("trap")
+@pytest.mark.usefixtures("events_under_lock")
 async def test_the_trap_springs(morgue: Morgue) -> None:
     job = await morgue.queued()
 
@@ -138,7 +112,7 @@ async def test_the_trap_springs(morgue: Morgue) -> None:
         )
 
 
-@pytest.mark.usefixtures("trap")
+@pytest.mark.usefixtures("events_under_lock")
 async def test_from_submission_to_result_each_event_is_written_under_the_lock(
     stations: Stations,
 ) -> None:
@@ -160,7 +134,7 @@ async def test_from_submission_to_result_each_event_is_written_under_the_lock(
     assert told == ["queued", "running", "queued", "running", "queued", "running", "succeeded"]
 
 
-@pytest.mark.usefixtures("trap")
+@pytest.mark.usefixtures("events_under_lock")
 async def test_from_death_to_replay_and_cancel_each_event_is_written_under_the_lock(
     stations: Stations,
 ) -> None:
@@ -179,7 +153,7 @@ async def test_from_death_to_replay_and_cancel_each_event_is_written_under_the_l
     assert states == ["running", "failed", "queued", "running", "canceled"]
 
 
-@pytest.mark.usefixtures("trap")
+@pytest.mark.usefixtures("events_under_lock")
 async def test_what_is_swept_parked_moved_and_lost_writes_its_events_under_the_lock(
     stations: Stations,
 ) -> None:

@@ -11,6 +11,9 @@ _HELD = re.compile(
     re.DOTALL,
 )
 _EVENT = "INSERT INTO filaviva.job_events"
+# Whose caller holds them by an earlier statement of the transaction; their own tests run on a
+# database that refuses an event without the lock.
+_HELD_BEFORE = {"filaviva.operations.batches._ITEM_EVENTS"}
 
 
 def test_every_statement_that_writes_an_event_holds_the_row_of_its_job() -> None:
@@ -18,7 +21,7 @@ def test_every_statement_that_writes_an_event_holds_the_row_of_its_job() -> None
     # follows the stream by number never sees it.
     events = {name: text for name, text in texts() if _EVENT in text}
 
-    loose = [name for name, text in events.items() if not _HELD.search(text.partition(_EVENT)[0])]
+    loose = {name for name, text in events.items() if not _HELD.search(text.partition(_EVENT)[0])}
 
     assert len(events) > 10
-    assert loose == []
+    assert loose == _HELD_BEFORE
