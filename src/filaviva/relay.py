@@ -43,6 +43,7 @@ SOURCE = "filaviva"
 # A row is born locked for 10 s; what we have not published by then belongs to the sweep.
 _OURS_SECONDS = 8.0
 _MOST_WAITING = 20_000
+_DEFAULT_PRIORITY = 4
 _LONGEST_ERROR = 500
 
 # FOR UPDATE SKIP LOCKED lets many relays share the table; the commit ends the locks, and
@@ -272,7 +273,7 @@ class Relay:
             type=row.type,
             correlation_id=row.correlation_id,
             timestamp=row.created_at,
-            priority=row.priority,
+            priority=_on_the_broker(row.priority),
             headers={"traceparent": row.traceparent} if row.traceparent else {},
             mandatory=row.mandatory,
         )
@@ -327,6 +328,14 @@ def _later(row: OutboxRow, waited: float) -> OutboxRow:
     if row.pause_seconds is None:
         return row
     return replace(row, pause_seconds=row.pause_seconds - waited)
+
+
+def _on_the_broker(priority: int | None) -> int | None:
+    """Only what is urgent says so: RabbitMQ 4.3 would deliver nothing below it before it is gone.
+
+    What is low must come at last, so it is low in the choice of turns alone.
+    """
+    return priority if priority is not None and priority > _DEFAULT_PRIORITY else None
 
 
 def _why(outcome: Published) -> str:

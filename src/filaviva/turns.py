@@ -8,9 +8,10 @@ May happen twice: each submission asks once. Being wrong costs a little order, n
 import asyncio
 import json
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
+from uuid import UUID
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -51,6 +52,14 @@ class Depths(Protocol):
 
     async def ready(self, queues: Collection[str]) -> Mapping[str, int]:
         """Give the number of ready messages of each; raises `Unreachable`."""
+        ...
+
+
+class Gate(Protocol):
+    """Whoever decides about new jobs."""
+
+    def at_once(self, queue: str, jobs: int = 1) -> int:
+        """Tell how many of so many new jobs of a queue get their wake-up at once."""
         ...
 
 
@@ -118,6 +127,46 @@ class Turns:
             line.left = line.pace.seen(ready.get(queue, 0), self._clock())
             line.waits = queue in waiting
         return len(self._lines)
+
+
+@dataclass(slots=True)
+class Moment:
+    """What the database says now: for who makes many jobs at once, and keeps no look of its own."""
+
+    given: bool
+    waiting: frozenset[str]
+    slots: Mapping[str, int]
+    _taken: dict[str, int] = field(default_factory=dict)
+
+    def at_once(self, queue: str, jobs: int = 1) -> int:
+        """Tell how many of so many new jobs of a queue get their wake-up at once."""
+        if not self.given:
+            return jobs
+        taken = self._taken.get(queue, 0)
+        most = max(FEWEST, min(self.slots.get(queue, 0), _MOST_SLOTS))
+        allowed = 0 if queue in self.waiting else max(0, min(jobs, most - taken))
+        self._taken[queue] = taken + jobs
+        return allowed
+
+
+async def moment(connection: AsyncConnection) -> Moment:
+    """Look at this moment, in the caller's transaction."""
+    return Moment(*await _state(connection))
+
+
+# A job that was canceled in line, and is wanted again, is there already under an older epoch.
+_LINE_UP: Final = """
+INSERT INTO filaviva.turns (queue, tenant, priority, job_id, epoch)
+SELECT queue, tenant, priority, id, epoch FROM filaviva.jobs WHERE id = ANY($1::uuid[])
+ORDER BY id
+ON CONFLICT (queue, tenant, priority, job_id) DO UPDATE SET epoch = excluded.epoch
+"""
+
+
+async def line_up(connection: AsyncConnection, job_ids: Sequence[UUID]) -> None:
+    """Have these queued jobs wait for their turn, in the transaction that queued them."""
+    if job_ids:
+        await fetch(connection, _LINE_UP, (list(job_ids),))
 
 
 async def _state(connection: AsyncConnection) -> tuple[bool, frozenset[str], dict[str, int]]:

@@ -8,8 +8,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from filaviva.database.transaction import transact
 from filaviva.limits import Limit, TenantLimits
+from filaviva.operations.requeue import Requeued, requeue
 from filaviva.operations.submission import Submission
 from filaviva.operations.submit import Submitter
 from filaviva.outbox import OutboxRow
@@ -150,11 +153,11 @@ async def test_nothing_is_issued_while_the_queue_holds_enough(ground: Ground) ->
 async def test_a_flood_of_high_priority_does_not_starve_the_low(ground: Ground) -> None:
     await ground.submit("a", 20, priority=LOW)
     await ground.submit("a", 400, priority=HIGH)
-    woken: list[int] = []
     while await ground.waiting():
-        before = len(ground.rows)
         await ground.round()
-        woken += [row.priority or 0 for row in ground.rows[before:]]
+    stored = await ground.jobs.all("SELECT id, priority FROM filaviva.jobs")
+    priorities = {row["id"]: row["priority"] for row in stored}
+    woken = [priorities[row.job_id] for row in ground.rows]
 
     half = woken[: len(woken) // 2]
     assert half.count(LOW) >= 5
@@ -225,3 +228,49 @@ async def test_a_round_that_fails_gives_nothing_and_the_next_gives_it(ground: Gr
     assert await ground.waiting() == before
     await ground.jobs.all("ALTER TABLE filaviva.away RENAME TO outbox")
     assert await ground.round()
+
+
+async def test_many_jobs_sent_back_at_once_take_turns_too(ground: Ground) -> None:
+    failed = [await ground.jobs.queued(state="'failed'") for _ in range(30)]
+
+    async def work(connection: AsyncConnection) -> Requeued:
+        return await requeue(connection, failed, author="test", reason="again")
+
+    done = await transact(ground.jobs.engine, work)
+    await ground.confirm(done.messages)
+    in_line = await ground.waiting()
+    while await ground.waiting():
+        await ground.round()
+
+    assert len(done.epochs) == 30
+    assert 20 < in_line < 30
+    woken = Counter(row.job_id for row in [*done.messages, *ground.rows])
+    assert woken == Counter(failed)
+    assert {row.epoch for row in ground.rows} == {2}
+
+
+async def test_an_overdue_job_is_taken_for_lost_only_after_a_minute_while_others_are_in_line(
+    ground: Ground, told: Told
+) -> None:
+    overdue = await ground.jobs.queued(queued_at="clock_timestamp() - interval '1 h'")
+    await ground.submit("large", 50)
+    marks = "jsonb_build_object('llm/4', clock_timestamp())"
+    await ground.jobs.worker(queues="'{llm}'", watermarks=marks)
+    ground.depths.ready_on = {"llm": 3}
+    reconciler = Reconciler(ground.jobs.engine, ground.depths, told.announcer, clock=ground.clock)
+
+    await reconciler.step()
+    assert told.rows == []
+    ground.clock.now += 61
+    await reconciler.step()
+
+    assert [row.job_id for row in told.rows] == [overdue]
+
+
+async def test_what_is_given_a_turn_has_no_priority_on_the_broker(ground: Ground) -> None:
+    await ground.submit("a", 30, priority=LOW)
+    direct = {row.job_id for row in ground.rows}
+    while await ground.waiting():
+        await ground.round()
+
+    assert {row.priority for row in ground.rows if row.job_id not in direct} == {None}

@@ -16,7 +16,7 @@ from filaviva.database.fetch import fetch
 from filaviva.database.lines import Connected
 from filaviva.operations.submission import Submission
 from filaviva.outbox import OutboxRow
-from filaviva.turns import Turns
+from filaviva.turns import Gate
 
 New: TypeAlias = Sequence[tuple[UUID, Submission]]
 
@@ -73,7 +73,7 @@ class Stored:
     rows: Sequence[OutboxRow] = ()
 
 
-def at_once(turns: Turns | None, job: Submission, jobs: int = 1) -> int:
+def at_once(turns: Gate | None, job: Submission, jobs: int = 1) -> int:
     """Tell how many of so many such jobs get their wake-up now; the others wait for a turn."""
     # What has a time of its own comes when that is reached.
     if turns is None or job.not_before is not None:
@@ -81,7 +81,7 @@ def at_once(turns: Turns | None, job: Submission, jobs: int = 1) -> int:
     return turns.at_once(job.queue, jobs)
 
 
-async def store_all(connection: Connected, new: New, turns: Turns | None = None) -> Stored:
+async def store_all(connection: Connected, new: New, turns: Gate | None = None) -> Stored:
     """Store these jobs; those that were there stay as they are."""
     now, later = list(new), []
     if turns is not None:

@@ -14,10 +14,10 @@ from uuid import UUID
 import uuid_utils
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import canonical
+from filaviva import canonical, turns
 from filaviva.database.fetch import fetch
 from filaviva.events import Event
-from filaviva.operations.birth import store_all
+from filaviva.operations.birth import New, Stored, store_all
 from filaviva.operations.submission import PRIORITIES, Submission
 from filaviva.outbox import OutboxRow
 
@@ -92,6 +92,7 @@ async def take(
     *,
     queue: str | None,
     submitted_by: str | None = None,
+    gate: turns.Gate | None = None,
 ) -> Taken:
     """Make one job of each event for each handler on the queue (None: on any).
 
@@ -111,13 +112,20 @@ async def take(
     ]
     named = {one.event for one in wanted}
     return Taken(
-        rows=(await store_all(connection, jobs)).rows,
+        rows=(await _store(connection, jobs, gate)).rows,
         created={job_id: submission.type for job_id, submission in jobs},
         unknown=[event for event in events if event not in named],
         reused=list(dict.fromkeys(one.event for one in entered.reused)),
         duplicates=entered.duplicates,
         keys=[job_key(one.event, one.handler) for one in wanted],
     )
+
+
+async def _store(connection: AsyncConnection, jobs: New, gate: turns.Gate | None) -> Stored:
+    # One job waits for nobody; of many, those that the queue cannot do with wait for their turn.
+    if gate is None and len(jobs) > 1:
+        gate = await turns.moment(connection)
+    return await store_all(connection, jobs, gate)
 
 
 async def reused(connection: AsyncConnection, events: Iterable[Event]) -> frozenset[Event]:

@@ -21,6 +21,7 @@ from filaviva.errors import Rejected
 from filaviva.events import Event
 from filaviva.operations.events import take
 from filaviva.outbox import NewMessage, OutboxRow
+from filaviva.turns import Gate
 from filaviva_contracts.names import wire_type
 
 _JOBS: Final = """
@@ -49,11 +50,16 @@ class Published:
 
 
 async def publish(
-    connection: AsyncConnection, event: Event, attributes: Mapping[str, Any], *, author: str
+    connection: AsyncConnection,
+    event: Event,
+    attributes: Mapping[str, Any],
+    *,
+    author: str,
+    gate: Gate | None = None,
 ) -> Published:
     """Store it; `attributes` are those of its envelope, for the copy."""
     first = await _first(connection, event)
-    taken = await take(connection, [event], queue=None, submitted_by=author)
+    taken = await take(connection, [event], queue=None, submitted_by=author, gate=gate)
     if taken.reused:
         raise _reused(event)
     rows = [*taken.rows]

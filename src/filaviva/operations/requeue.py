@@ -8,16 +8,19 @@ May happen twice: the second finds the job queued and changes nothing.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import simplejson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import outbox
+from filaviva import outbox, turns
 from filaviva.database import as_dict
 from filaviva.outbox import NewMessage, OutboxRow
+from filaviva.pace import FEWEST
 from filaviva.wakeups import wake_up
+
+_Row: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +104,21 @@ async def requeue(  # noqa: PLR0913 - who, what, why
     found = await connection.exec_driver_sql(_REQUEUE, (wanted, corrected, told))
     rows = [as_dict(row) for row in found]
     epochs = {row["job_id"]: row["epoch"] for row in rows}
-    messages = [_wake_up(row) for row in rows if row["parked_reason"] is None]
-    return Requeued(epochs, await outbox.add(connection, messages))
+    woken = await _at_once(connection, [row for row in rows if row["parked_reason"] is None])
+    return Requeued(epochs, await outbox.add(connection, [_wake_up(row) for row in woken]))
 
 
-def _wake_up(row: Mapping[str, Any]) -> NewMessage:
+async def _at_once(connection: AsyncConnection, rows: Sequence[_Row]) -> Sequence[_Row]:
+    """Those whose wake-up leaves at once; of many jobs the others wait for their turn."""
+    if len(rows) <= FEWEST:
+        return rows
+    now = await turns.moment(connection)
+    woken = [row for row in rows if now.at_once(row["queue"])]
+    at_once = {row["job_id"] for row in woken}
+    await turns.line_up(connection, [r["job_id"] for r in rows if r["job_id"] not in at_once])
+    return woken
+
+
+def _wake_up(row: _Row) -> NewMessage:
     told = ("revision", "parked_reason")
     return wake_up(**{name: value for name, value in row.items() if name not in told})

@@ -83,7 +83,7 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
         Reading(engine, watch, links),
         Erasing(engine),
         Scheduling(engine, registry, submitter, http.max_data_bytes, callbacks),
-        Publishing(engine, relay.hand_over, registry, pressure, metrics),
+        Publishing(engine, relay.hand_over, registry, pressure, metrics, turns),
         canceling,
         streaming,
         retrying,

@@ -27,6 +27,7 @@ from filaviva.operations.publication import EventJob, Published, publish
 from filaviva.outbox import OutboxRow
 from filaviva.registry import Registered, Registry
 from filaviva.telemetry.metrics import Metrics
+from filaviva.turns import Turns
 from filaviva_contracts.envelope import Envelope
 from filaviva_contracts.names import parse_wire_type, wire_type
 from filaviva_producer import event_documents as documents
@@ -95,6 +96,7 @@ class Publishing:
     registry: Registry
     pressure: Pressure
     metrics: Metrics
+    turns: Turns | None = None
 
     def router(self) -> APIRouter:
         """Give the route."""
@@ -136,7 +138,8 @@ class Publishing:
         event = replace(events.read(envelope), tenant=writer.tenant)
         try:
             return await transact(
-                self.engine, lambda on: publish(on, event, attributes, author=writer.key_id)
+                self.engine,
+                lambda on: publish(on, event, attributes, author=writer.key_id, gate=self.turns),
             )
         except DBAPIError as refused:
             state = code(refused) or ""

@@ -7,7 +7,9 @@ May happen twice: a second copy of a wake-up finds the job claimed.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+from uuid import UUID
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -30,6 +32,8 @@ log = structlog.get_logger("filaviva")
 # While a lost backlog comes back in portions, the next one is due as soon as the last is drained.
 _BRISK_PAUSE = 1.0
 _BRISK_FOR = 60.0
+# Where jobs wait for their turn: what was woken is taken within seconds.
+_SUSPECTED = 60.0
 # With nothing published for a day, jobs are hardly astray: every so many rare looks will do.
 _LOOKS = 10
 
@@ -104,7 +108,10 @@ SELECT told.*, coalesce((
 FROM told ORDER BY job_id
 """
 
-Work = Callable[[AsyncConnection], Awaitable[Decided]]
+_IN_LINE = "SELECT EXISTS (SELECT FROM filaviva.turns WHERE queue = $1)"
+
+Candidate: TypeAlias = tuple[UUID, int]
+Work: TypeAlias = Callable[[AsyncConnection], Awaitable[Decided]]
 
 
 class Reconciler:
@@ -131,6 +138,7 @@ class Reconciler:
         self._clock = clock
         self._brisk_until = clock()
         self._looks = 0
+        self._suspects: dict[str, dict[Candidate, float]] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until stopped."""
@@ -162,8 +170,11 @@ class Reconciler:
 
     async def _reissue(self, queue: str, *, empty: bool) -> int:
         async def work(connection: AsyncConnection) -> Decided:
-            lost = await connection.exec_driver_sql(_LOST, (queue, empty, self._batch))
-            rows = await reissue(connection, [(job.id, job.epoch) for job in lost], lost=True)
+            found = await connection.exec_driver_sql(_LOST, (queue, empty, self._batch))
+            lost = [(job.id, job.epoch) for job in found]
+            if not empty and (await connection.exec_driver_sql(_IN_LINE, (queue,))).scalar():
+                lost = self._seen_before(queue, lost)
+            rows = await reissue(connection, lost, lost=True)
             jobs = [row.job_id for row in rows if row.job_id is not None]
             return Decided(rows, [WakeUpReissued(job, "lost") for job in jobs], frozenset(jobs))
 
@@ -171,6 +182,16 @@ class Reconciler:
         if issued:
             log.warning("lost wake-ups were issued again", queue=queue, jobs=issued)
         return issued
+
+    def _seen_before(self, queue: str, lost: Sequence[Candidate]) -> list[Candidate]:
+        """Those that seemed lost long ago already.
+
+        Where jobs wait for their turn they are woken in another order than they came: one that is
+        overdue may have been woken a moment ago.
+        """
+        now, known = self._clock(), self._suspects.get(queue, {})
+        self._suspects[queue] = {job: known.get(job, now) for job in lost}
+        return [job for job, since in self._suspects[queue].items() if now - since >= _SUSPECTED]
 
     async def _release(self, queues: list[str]) -> int:
         if not queues:

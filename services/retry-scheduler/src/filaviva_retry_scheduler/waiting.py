@@ -38,8 +38,9 @@ SELECT queue, tenant, priority, $5::boolean AND EXISTS (
 FROM lines LIMIT $4
 """
 
-# By ctid: rows of this table are never updated, and no statistics can lead the planner astray.
-# The jobs are only looked at: a wake-up that comes too late for its job is stale.
+# By ctid: no statistics can lead the planner astray, and a row that moved meanwhile is taken in the
+# next round. The jobs are only looked at: a wake-up that comes too late for its job is stale. For
+# the broker it has no priority, which would put it before others whose turn it is.
 _TAKE = f"""
 WITH lines AS MATERIALIZED (
     SELECT * FROM unnest($2::text[], $3::smallint[], $4::float8[], $5::float8[])
@@ -58,17 +59,17 @@ gone AS (
     DELETE FROM filaviva.turns WHERE ctid = ANY(ARRAY(SELECT place FROM chosen))
     RETURNING job_id, epoch, tenant, priority),
 due AS MATERIALIZED (
-    SELECT jobs.id, jobs.epoch, jobs.issue, jobs.type, jobs.version, jobs.queue, jobs.priority,
+    SELECT jobs.id, jobs.epoch, jobs.issue, jobs.type, jobs.version, jobs.queue,
         jobs.correlation_id, jobs.traceparent, jobs.not_before, chosen.pass
     FROM gone JOIN chosen USING (job_id) JOIN filaviva.jobs AS jobs ON jobs.id = gone.job_id
     WHERE jobs.state = 'queued' AND jobs.epoch = gone.epoch AND jobs.parked_reason IS NULL),
 issued AS (
     INSERT INTO filaviva.outbox (exchange, routing_key, message_id, type, data, job_id, epoch,
-        correlation_id, traceparent, priority, not_before)
+        correlation_id, traceparent, not_before)
     SELECT $8::text, queue, id || ':' || epoch || ':' || issue, $9::text,
         jsonb_build_object('jobId', id, 'epoch', epoch, 'type', type, 'version', version,
             'queue', queue),
-        id, epoch, correlation_id, traceparent, priority, not_before
+        id, epoch, correlation_id, traceparent, not_before
     FROM due ORDER BY pass
     RETURNING {outbox.RETURNING})
 SELECT gone.tenant, gone.priority, issued.* FROM gone LEFT JOIN issued USING (job_id)

@@ -42,7 +42,7 @@ CREATE INDEX jobs_limited ON filaviva.jobs (tenant, coalesce(subject, ''), prior
     WHERE parked_reason = 'limit';
 CREATE INDEX jobs_waiting ON filaviva.jobs (tenant, subject) WHERE state = 'queued';
 
--- Jobs that wait for their turn: their wake-up is not issued yet. Rows are only inserted and deleted.
+-- Jobs that wait for their turn: their wake-up is not issued yet.
 CREATE TABLE filaviva.turns (
     queue     text NOT NULL,
     tenant    text NOT NULL,
