@@ -176,6 +176,7 @@ def list_jobs(  # noqa: PLR0913 - one argument per filter
 def watch(job_id: JobId, *, json: Json = False) -> None:
     """Show what happens to a job until it ends; exit code 1 if it did not succeed.
 
+    On a terminal with a bar that shows how far it is, a batch by its items.
     With --json one object a line.
     """
     _follow(identifier(job_id), json=json)

@@ -1,7 +1,8 @@
 """Follow a job's timeline until the job ends, and print it as it grows."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -9,6 +10,7 @@ import simplejson
 import typer
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from filaviva.cli.bar import Bar
 from filaviva.listening import Listening
 from filaviva.notify import CHANNEL, EVERYTHING
 from filaviva.operations import jobs, shapes
@@ -21,10 +23,16 @@ Find: TypeAlias = Callable[[AsyncConnection, UUID], Awaitable[jobs.Job]]
 
 
 class Printer:
-    """Say what happened: a line each."""
+    """Say what happened: a line each, and on a terminal a bar below them that moves."""
 
-    def __init__(self, *, json: bool) -> None:
+    def __init__(self, *, json: bool, bar: Bar | None = None) -> None:
         self._json = json
+        self._bar = bar or Bar(live=False if json else None)
+        self._began = time.monotonic()
+
+    def standing(self, job: jobs.Job) -> None:
+        """Show how far the job is."""
+        self._bar.draw(job, time.monotonic() - self._began)
 
     def happened(self, event: jobs.Event) -> None:
         """Print one entry of the timeline."""
@@ -33,6 +41,9 @@ class Printer:
             typer.echo(shapes.dumps(shown))
             return
         facts = simplejson.loads(event.data, use_decimal=True)
+        if self._bar.live and _shown_by_the_bar(event.kind, facts):
+            return
+        self._bar.clear()
         words = " ".join(f"{name}={_word(value)}" for name, value in facts.items())
         typer.echo(f"{event.at:%H:%M:%S}  {event.kind:<10} {words}".rstrip())
 
@@ -42,6 +53,7 @@ class Printer:
         if self._json:
             typer.echo(shapes.dumps(shown))
             return
+        self._bar.clear()
         typer.echo(f"{job.state} after {job.attempt} attempt(s), {shown['costUsd']} USD")
         if job.state == "succeeded" and job.result is not None:
             typer.echo(job.result)
@@ -71,6 +83,7 @@ async def follow(engine: AsyncEngine, job_id: UUID, say: Printer, find: Find) ->
                 last = event.id
             if job.state in FINAL and not events:
                 return job
+            say.standing(job)
             if not events:
                 await _hurried(hurry)
     finally:
@@ -96,6 +109,11 @@ async def _ended(listening: asyncio.Task[None]) -> None:
     _, late = await asyncio.wait({listening}, timeout=_GOODBYE)
     for task in late:
         task.cancel()
+
+
+def _shown_by_the_bar(kind: str, facts: Mapping[str, Any]) -> bool:
+    """Leave out what the bar tells: of ten thousand items the failed ones are worth a line."""
+    return kind == "progress" or (kind == "item" and facts.get("status") != "failed")
 
 
 def _word(value: Any) -> str:
