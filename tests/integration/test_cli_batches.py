@@ -58,6 +58,8 @@ async def test_a_batch_comes_from_a_file_and_its_failed_items_go_again(
 ) -> None:
     batch = await failed(shop, cli, tmp_path)
 
+    shown = await run(cli, "get", batch, "--items", "--json")
+    assert [item["status"] for item in shown.json["items"]] == ["succeeded", "failed", "failed"]
     trial = await run(cli, "retry", batch, "--dry-run", "--json")
     assert (trial.json["retried"], trial.json["dryRun"]) == (2, True)
     assert [state for state, _ in await states(shop)] == ["succeeded", "failed", "failed"]

@@ -1,7 +1,9 @@
 """`filaviva jobs`: submit jobs and see what became of them."""
 
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 import typer
@@ -13,6 +15,7 @@ from filaviva.cli.exits import FAILED
 from filaviva.cli.ids import identifier, optional
 from filaviva.cli.output import DryRun, Json, Yes, show_facts, show_json, show_list
 from filaviva.operations import jobs, shapes
+from filaviva.operations.batch_request import MOST_ITEMS
 from filaviva.operations.retry import Wish
 from filaviva.operations.submit import Submitted
 
@@ -104,10 +107,19 @@ def submit(  # noqa: PLR0913 - the fields of a submission
         _show_kept(kept, request.key, json=json)
 
 
+_PARTS: Final[Mapping[str, tuple[Callable[..., Awaitable[Any]], Callable[[Any], Any]]]] = {
+    "items": (partial(jobs.items, limit=MOST_ITEMS), shapes.item),
+    "attempts": (jobs.attempts, shapes.attempt),
+    "steps": (jobs.steps, shapes.step),
+    "timeline": (jobs.timeline, shapes.event),
+}
+
+
 @app.command()
-def get(
+def get(  # noqa: PLR0913 - a switch for each part
     job_id: JobId,
     *,
+    items: Annotated[bool, typer.Option("--items", help="Also every item of a batch.")] = False,
     attempts: Annotated[bool, typer.Option("--attempts", help="Also every attempt.")] = False,
     steps: Annotated[bool, typer.Option("--steps", help="Also every step.")] = False,
     timeline: Annotated[bool, typer.Option("--timeline", help="Also what happened.")] = False,
@@ -115,26 +127,24 @@ def get(
 ) -> None:
     """Show a job as it is now."""
     wanted = identifier(job_id)
+    asked = {"items": items, "attempts": attempts, "steps": steps, "timeline": timeline}
+    parts = [part for part, is_asked in asked.items() if is_asked]
 
     async def work(connection: AsyncConnection) -> dict[str, Any]:
         shown = shapes.job(await find(connection, wanted))
-        if attempts:
-            shown["attempts"] = [*map(shapes.attempt, await jobs.attempts(connection, wanted))]
-        if steps:
-            shown["steps"] = [*map(shapes.step, await jobs.steps(connection, wanted))]
-        if timeline:
-            shown["timeline"] = [*map(shapes.event, await jobs.timeline(connection, wanted))]
+        for part in parts:
+            read, shape = _PARTS[part]
+            shown[part] = [*map(shape, await read(connection, wanted))]
         return shown
 
     shown = acting.on_connection(work)
     if json:
         show_json(shown)
         return
-    parts = ("attempts", "steps", "timeline")
     show_facts(shown, without=("links", *parts))
     if shown["attempt"] > shown["maxAttempts"]:
         typer.echo(f"\n{_MORE_ATTEMPTS}")
-    for part in filter(shown.__contains__, parts):
+    for part in parts:
         typer.echo(f"\n{part}")
         show_list(shown[part], list(shown[part][0]) if shown[part] else [])
 
