@@ -179,7 +179,7 @@ async def test_a_database_away_for_longer_than_the_leases_runs_no_job_twice(
         await asyncio.gather(*(service.ready() for service in journey.all()))
         # Some end while the database is away, some after it is back; none may be begun again.
         short = [await journey.submit(seconds=2) for _ in range(6)]
-        long = [await journey.submit(seconds=9) for _ in range(6)]
+        long = [await journey.submit(seconds=8) for _ in range(6)]
         await asyncio.gather(*(started(journey, job) for job in (*short, *long)))
 
         way.close()
