@@ -210,7 +210,9 @@ async def test_an_expired_lease_that_nobody_frees_is_told(patient: Patient, jobs
 async def test_jobs_on_a_queue_where_no_handler_reads_them_are_told_with_where_they_go(
     patient: Patient, jobs: Jobs
 ) -> None:
-    moved = (await jobs.one("SELECT type, version FROM filaviva.contracts LIMIT 1")).values()
+    moved = (
+        await jobs.one("SELECT type, version FROM filaviva.contracts WHERE queue = 'billing'")
+    ).values()
     kind, version = moved
     for _ in range(3):
         await jobs.queued(type=f"'{kind}'", version=version, queue="'old'")

@@ -6,6 +6,7 @@ from typing import Any, Final
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import outbox
+from filaviva.callbacks.contract import QUEUE as CALLBACKS
 from filaviva.database import newest_revision, present_revision, redacted
 from filaviva.database.transaction import DATABASE_ERRORS, words
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
@@ -17,10 +18,14 @@ _LATE_SECONDS: Final = 60
 
 _VERSION: Final = "SELECT current_setting('server_version_num')::int / 10000"
 
+# Ours (callbacks) is served where there is a secret for it: without one nothing waits there.
 _QUEUES: Final = """
 SELECT known.queue, count(live.id) AS workers, coalesce(sum(live.slots), 0)::bigint AS slots
 FROM (SELECT DISTINCT queue FROM filaviva.contracts
-      WHERE queue IS NOT NULL AND deprecated_at IS NULL) AS known
+      WHERE queue IS NOT NULL AND deprecated_at IS NULL
+          AND (type NOT LIKE 'filaviva.%' OR EXISTS (
+              SELECT FROM filaviva.jobs WHERE state = 'queued' AND jobs.queue = contracts.queue))
+     ) AS known
 LEFT JOIN filaviva.workers AS live ON known.queue = ANY (live.queues)
     AND live.service = 'worker' AND live.stopped_at IS NULL
     AND live.last_seen_at > clock_timestamp() - make_interval(secs => $1)
@@ -141,11 +146,9 @@ async def _workers(connection: AsyncConnection, fresh_seconds: float) -> AsyncIt
         if row.workers:
             yield ok(check, f"{row.workers} alive, {row.slots} slots")
         else:
-            yield wrong(
-                check,
-                "none is alive",
-                f"run `FILAVIVA_WORKER__QUEUES={queue} filaviva run worker` with its FILAVIVA_APP",
-            )
+            needs = "FILAVIVA_CALLBACKS__SECRET" if queue == CALLBACKS else "its FILAVIVA_APP"
+            run = f"run `FILAVIVA_WORKER__QUEUES={queue} filaviva run worker` with {needs}"
+            yield wrong(check, "none is alive", run)
 
 
 def _leases(row: Any) -> Finding:
