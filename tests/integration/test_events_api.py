@@ -3,7 +3,6 @@
 from typing import Any
 
 import httpx2
-import pytest
 
 from filaviva import App, Contract, Policy
 from filaviva.publishing import publish
@@ -145,32 +144,32 @@ async def test_an_event_that_nobody_handles_any_more_is_still_published(
     assert [copy.type for copy in copies(producer)] == ["invoice.unheard.v1"]
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
-        ({"id": None}, 400, "idempotency_key_missing"),
-        ({"type": "no.such"}, 422, "unknown_contract"),
-        ({"type": "invoice.issued.v1", "version": 2}, 422, "invalid_request"),
-        ({"version": 9}, 422, "unknown_contract"),
-        ({"type": "test.echo"}, 422, "unknown_contract"),
-        ({"data": {"number": "x"}}, 422, "invalid_data"),
-        ({"data": {"number": 1, "more": 2}}, 422, "invalid_data"),
-        ({"colour": "red"}, 422, "invalid_request"),
-        ({"specversion": "1.0", "Colour": "red"}, 422, "invalid_request"),
-        ({"specversion": "1.0", "tenant": "acme"}, 403, "forbidden"),
-        ({"time": "yesterday"}, 422, "invalid_request"),
-        ({"source": ""}, 422, "invalid_request"),
-        ({"specversion": "1.0", "more": "x" * 70_000}, 413, "data_too_large"),
-    ],
-)
+REFUSED: list[tuple[dict[str, Any], int, str]] = [
+    ({"id": None}, 400, "idempotency_key_missing"),
+    ({"type": "no.such"}, 422, "unknown_contract"),
+    ({"type": "invoice.issued.v1", "version": 2}, 422, "invalid_request"),
+    ({"version": 9}, 422, "unknown_contract"),
+    ({"type": "test.echo"}, 422, "unknown_contract"),
+    ({"data": {"number": "x"}}, 422, "invalid_data"),
+    ({"data": {"number": 1, "more": 2}}, 422, "invalid_data"),
+    ({"colour": "red"}, 422, "invalid_request"),
+    ({"specversion": "1.0", "Colour": "red"}, 422, "invalid_request"),
+    ({"specversion": "1.0", "tenant": "acme"}, 403, "forbidden"),
+    ({"time": "yesterday"}, 422, "invalid_request"),
+    ({"source": ""}, 422, "invalid_request"),
+    ({"specversion": "1.0", "more": "x" * 70_000}, 413, "data_too_large"),
+]
+
+
 async def test_what_cannot_be_published_is_refused_and_nothing_is_kept(
-    producer: Producer, body: dict[str, Any], status: int, code: str
+    producer: Producer,
 ) -> None:
     await published(producer)
 
-    answer = await post(producer, **{"id": "e-1", **body})
+    for body, status, code in REFUSED:
+        answer = await post(producer, **{"id": "e-1", **body})
+        assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
 
-    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
     assert await producer.execute("SELECT 1 FROM filaviva.inbox") == []
     assert producer.relayed == []
 
