@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -159,6 +159,23 @@ def test_a_queue_with_other_arguments_is_named_with_the_way_out(
 
     assert refused.code == 2
     assert "rabbitmqctl delete_queue filaviva.work.billing" in refused.err
+
+
+def test_a_stale_binding_is_planned_and_removed(
+    cli: CommandLine, vhost: str, management: Management
+) -> None:
+    cli("setup")
+    name = quote(vhost.rpartition("/")[2], safe="")
+    between = f"/api/bindings/{name}/e/filaviva.events/q/filaviva.work.billing"
+    management.call("POST", between, {"routing_key": "order.forgotten.v1"})
+
+    planned = cli("topology", "plan", "--json").json["items"]
+    applied = cli("topology", "apply", "--yes")
+    after = cli("topology", "verify")
+
+    assert [(one["action"], one["found"]) for one in planned] == [("stale", "'order.forgotten.v1'")]
+    assert "removed 1 stale bindings" in applied.out
+    assert after.code == 0
 
 
 def test_the_topology_is_not_compared_without_a_management_url(

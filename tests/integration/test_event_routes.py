@@ -83,7 +83,7 @@ async def test_events_are_bound_moved_and_let_go_with_their_handlers(
     moved = await set_up(app(issued="mail"))
     assert await drift(database, vhost, broker) == []
     assert exported() == {"invoice.issued.v1 -> filaviva.work.mail"}
-    assert moved.queues == ("mail",)
+    assert {"mail"} == {*moved.queues} & {"llm", "mail"}
     assert {*moved.published.deprecated} == {"invoice.sent v3", "invoice.sent:shop-sent v3"}
 
 

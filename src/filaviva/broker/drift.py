@@ -98,18 +98,21 @@ def compare(present: Present, declarations: Declarations) -> list[Drift]:
             if wanted not in present.bindings
             for key in [repr(wanted.routing_key)]
         ),
-        *_stale(present, declarations),
+        *(
+            Drift("binding", f"{found.source} -> {found.destination}", key, NOTHING)
+            for found in stale(present, declarations)
+            for key in [repr(found.routing_key)]
+        ),
     ]
 
 
-def _stale(present: Present, declarations: Declarations) -> Iterable[Drift]:
+def stale(present: Present, declarations: Declarations) -> list[Binding]:
     """Find what leads from our exchanges to our queues though nobody asks for it any more."""
     exchanges = {exchange.name for exchange in declarations.exchanges}
     queues = {queue.name for queue in declarations.queues}
-    for binding in sorted(present.bindings - set(declarations.bindings), key=str):
-        if binding.source in exchanges and binding.destination in queues:
-            name = f"{binding.source} -> {binding.destination}"
-            yield Drift("binding", name, repr(binding.routing_key), NOTHING)
+    more = present.bindings - set(declarations.bindings)
+    ours = [each for each in more if each.source in exchanges and each.destination in queues]
+    return sorted(ours, key=str)
 
 
 def _exchange_drift(present: Present, wanted: Iterable[Exchange]) -> Iterable[Drift]:

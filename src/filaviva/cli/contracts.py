@@ -70,6 +70,7 @@ def _shown(contract: Registered) -> dict[str, Any]:
         "version": contract.version,
         "app": contract.app,
         "queue": contract.queue,
+        "event": contract.event,
         "deprecated": contract.deprecated,
         "policy": {
             "maxAttempts": policy.max_attempts,

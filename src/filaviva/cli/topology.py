@@ -7,8 +7,8 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from filaviva.broker import apply as applying
-from filaviva.broker.drift import NOTHING, Drift
-from filaviva.broker.drift import verify as read_back
+from filaviva.broker import drift
+from filaviva.broker.drift import NOTHING, Drift, Present
 from filaviva.broker.topology import Declarations
 from filaviva.cli import acting
 from filaviva.cli.exits import FAILED
@@ -42,9 +42,9 @@ def plan(*, queue: Queues = None, json: Json = False) -> None:
 def verify(*, queue: Queues = None, json: Json = False) -> None:
     """Read everything back from the broker; exit code 1 if anything differs."""
     settings, declarations = read(Settings, environment()), _declarations(queue)
-    drift = _drift(settings, declarations)
-    _show(drift, json=json)
-    if drift:
+    found = _drift(settings, declarations)
+    _show(found, json=json)
+    if found:
         raise typer.Exit(FAILED)
 
 
@@ -52,18 +52,24 @@ def verify(*, queue: Queues = None, json: Json = False) -> None:
 def apply(
     *, queue: Queues = None, dry_run: DryRun = False, yes: Yes = False, json: Json = False
 ) -> None:
-    """Declare what is missing; what exists with other arguments is named and left alone."""
+    """Declare what is missing, remove bindings that are stale (with a management URL).
+
+    What exists with other arguments is named and left alone.
+    """
     settings, declarations = read(Settings, environment()), _declarations(queue)
     if dry_run:
         _show(_drift(settings, declarations), json=json)
         return
+    declarations = _without_stale(settings, declarations)
     names = f"{len(declarations.exchanges)} exchanges and {len(declarations.queues)} queues"
-    ask(f"Declare {names} on the broker where they are missing?", yes=yes)
+    gone = f", remove {len(declarations.gone)} stale bindings" if declarations.gone else ""
+    ask(f"Declare {names} on the broker where they are missing{gone}?", yes=yes)
     acting.run(applying.apply(settings.broker.url.get_secret_value(), declarations))
     if json:
-        show_json({"exchanges": len(declarations.exchanges), "queues": len(declarations.queues)})
+        counted = ("exchanges", "queues", "gone")
+        show_json({name: len(getattr(declarations, name)) for name in counted})
     else:
-        typer.echo(f"declared: {names}")
+        typer.echo(f"declared: {names}{gone.replace('remove', 'removed')}")
 
 
 def _declarations(more: list[str] | None) -> Declarations:
@@ -71,7 +77,19 @@ def _declarations(more: list[str] | None) -> Declarations:
     return replace(known, queues=known.queues.union(more or ())).declarations()
 
 
+def _without_stale(settings: Settings, declarations: Declarations) -> Declarations:
+    """Add what is on the broker and stale to what has to go; who cannot look removes less."""
+    if settings.broker.management_url is None:
+        return declarations
+    found = drift.stale(_present(settings), declarations)
+    return replace(declarations, gone=tuple(dict.fromkeys((*declarations.gone, *found))))
+
+
 def _drift(settings: Settings, declarations: Declarations) -> list[Drift]:
+    return drift.compare(_present(settings), declarations)
+
+
+def _present(settings: Settings) -> Present:
     management = settings.broker.management_url
     if management is None:
         raise ConfigurationError(
@@ -79,11 +97,11 @@ def _drift(settings: Settings, declarations: Declarations) -> list[Drift]:
             "http://user:password@host:15672: what is on the broker is read from there"
         )
     vhost = unquote(urlsplit(settings.broker.url.get_secret_value()).path[1:]) or "/"
-    return acting.run(read_back(management.get_secret_value(), vhost, declarations))
+    return acting.run(drift.read_back(management.get_secret_value(), vhost))
 
 
-def _show(drift: list[Drift], *, json: bool) -> None:
-    items = [_shown(one) for one in drift]
+def _show(found: list[Drift], *, json: bool) -> None:
+    items = [_shown(one) for one in found]
     if json:
         show_json({"items": items, "next": None})
         return
@@ -93,18 +111,18 @@ def _show(drift: list[Drift], *, json: bool) -> None:
         typer.echo("the broker is as it should be")
 
 
-def _action(drift: Drift) -> str:
-    if drift.found == NOTHING:
+def _action(one: Drift) -> str:
+    if one.found == NOTHING:
         return "declare"
-    return "stale" if drift.expected == NOTHING else "conflict"
+    return "stale" if one.expected == NOTHING else "conflict"
 
 
-def _shown(drift: Drift) -> dict[str, Any]:
+def _shown(one: Drift) -> dict[str, Any]:
     return {
-        "action": _action(drift),
-        "kind": drift.kind,
-        "name": drift.name,
-        "found": drift.found,
-        "expected": drift.expected,
-        "difference": f"found {drift.found}, expected {drift.expected}",
+        "action": _action(one),
+        "kind": one.kind,
+        "name": one.name,
+        "found": one.found,
+        "expected": one.expected,
+        "difference": f"found {one.found}, expected {one.expected}",
     }
