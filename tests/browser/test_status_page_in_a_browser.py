@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 
 from fixtures.browser import Browser
-from fixtures.producer import Producer, Replica
-from fixtures.status_page import HOSTILE, LINKS, link, set_job
+from fixtures.producer import LINKS, Producer
+from fixtures.status_page import HOSTILE, Pages, link, set_job
 from fixtures.timelines import batched, happens, items_end, submitted
 from fixtures.waiting import until
 
@@ -32,7 +32,7 @@ async def jobs_in_every_state(producer: Producer) -> dict[str, UUID]:
     return found
 
 
-async def test_everybody_can_use_it(producer: Producer, pages: Replica, browser: Browser) -> None:
+async def test_everybody_can_use_it(producer: Producer, pages: Pages, browser: Browser) -> None:
     found = await jobs_in_every_state(producer)
     addresses = {name: link(job_id) for name, job_id in found.items()}
     addresses["batch, what failed"] = link(found["batch"], show="failed")
@@ -57,7 +57,7 @@ async def test_everybody_can_use_it(producer: Producer, pages: Replica, browser:
 
 
 async def test_it_is_readable_on_a_small_screen(
-    producer: Producer, pages: Replica, browser: Browser
+    producer: Producer, pages: Pages, browser: Browser
 ) -> None:
     found = await jobs_in_every_state(producer)
     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -76,7 +76,7 @@ async def test_it_is_readable_on_a_small_screen(
 
 
 async def test_it_follows_the_job_to_its_end_without_being_loaded_again(
-    producer: Producer, pages: Replica, browser: Browser
+    producer: Producer, pages: Pages, browser: Browser
 ) -> None:
     _, job_id = await submitted(producer)
 
@@ -129,9 +129,7 @@ async def test_it_survives_a_restart_of_the_producer(producer: Producer, browser
     await second.close()
 
 
-async def test_it_works_without_scripts(
-    producer: Producer, pages: Replica, browser: Browser
-) -> None:
+async def test_it_works_without_scripts(producer: Producer, pages: Pages, browser: Browser) -> None:
     _, job_id = await submitted(producer)
 
     async with browser.tab(scripts=False) as tab:
@@ -146,7 +144,7 @@ async def test_it_works_without_scripts(
     assert tab.said == []
 
 
-async def test_nothing_hostile_runs(producer: Producer, pages: Replica, browser: Browser) -> None:
+async def test_nothing_hostile_runs(producer: Producer, pages: Pages, browser: Browser) -> None:
     _, job_id = await submitted(producer)
     await set_job(
         producer,

@@ -39,6 +39,7 @@ async def test_a_new_job_looks_like_this(producer: Producer) -> None:
     assert answer.status_code == 200
     job = answer.json()
     created = job.pop("createdAt")
+    assert job["links"].pop("status").startswith(f"/jobs/{job['jobId']}?")
     assert created.endswith("Z")
     assert job == {
         "jobId": address.rpartition("/")[2],

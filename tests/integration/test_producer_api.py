@@ -55,6 +55,7 @@ async def test_a_submission_is_accepted(producer: Producer) -> None:
         "statusUrl": address,
         "eventsUrl": f"{address}/events",
         "cancelUrl": f"{address}/cancel",
+        "statusPageUrl": body["statusPageUrl"],
         "duplicate": False,
     }
     assert answer.headers["location"] == address

@@ -15,16 +15,16 @@ from filaviva_producer.page.view import failure
 from filaviva_producer.page.visit import Wanted, words_for
 from filaviva_producer.page.words import EN, LANGUAGES, PT, Words
 from fixtures.html import Document
-from fixtures.producer import Producer, Replica
+from fixtures.producer import LINKS, Producer
 from fixtures.sse import listening
-from fixtures.status_page import HOSTILE, LINKS, link, set_job
+from fixtures.status_page import HOSTILE, Pages, link, set_job
 from fixtures.timelines import batched, happens, items_end, submitted
 from fixtures.waiting import until
 
 OTHERS = Links("another secret of more than thirty-two characters")
 
 
-async def look(pages: Replica, address: str, status: int = 200, **headers: str) -> Document:
+async def look(pages: Pages, address: str, status: int = 200, **headers: str) -> Document:
     """Look at a page."""
     answer = await pages.client.get(address, headers=headers)
     assert answer.status_code == status, answer.text
@@ -32,7 +32,7 @@ async def look(pages: Replica, address: str, status: int = 200, **headers: str) 
     return Document.of(answer.text)
 
 
-async def test_a_new_job_is_told_in_words(producer: Producer, pages: Replica) -> None:
+async def test_a_new_job_is_told_in_words(producer: Producer, pages: Pages) -> None:
     _, job_id = await submitted(producer)
 
     page = await look(pages, link(job_id))
@@ -63,7 +63,7 @@ def test_the_language_is_the_one_that_was_chosen_or_the_browsers(
     assert words_for(Request({"type": "http", "headers": headers}), Wanted.of(chosen)) is said
 
 
-async def test_it_speaks_the_language_of_its_reader(producer: Producer, pages: Replica) -> None:
+async def test_it_speaks_the_language_of_its_reader(producer: Producer, pages: Pages) -> None:
     _, job_id = await submitted(producer)
 
     page = await look(pages, link(job_id), **{"Accept-Language": "pt-BR"})
@@ -74,9 +74,7 @@ async def test_it_speaks_the_language_of_its_reader(producer: Producer, pages: R
     assert {"English", "Português"} <= set(page.body.split())
 
 
-async def test_a_running_job_shows_its_verified_progress(
-    producer: Producer, pages: Replica
-) -> None:
+async def test_a_running_job_shows_its_verified_progress(producer: Producer, pages: Pages) -> None:
     _, job_id = await submitted(producer)
     progress = {"done": 7, "total": 10, "message": "reading page 8"}
     await set_job(producer, job_id, "running", progress=progress)
@@ -92,7 +90,7 @@ async def test_a_running_job_shows_its_verified_progress(
     assert "7 de 10 concluídos" in portuguese.body
 
 
-async def test_a_result_is_shown_by_names_and_values(producer: Producer, pages: Replica) -> None:
+async def test_a_result_is_shown_by_names_and_values(producer: Producer, pages: Pages) -> None:
     _, job_id = await submitted(producer)
     result = {"invoiceNumber": "42", "totalAmount": 12.5, "paid": True, "tags": ["a", "b"]}
     await set_job(producer, job_id, "running", "succeeded", result=result)
@@ -152,7 +150,7 @@ def test_every_class_of_error_has_words_in_every_language(kind: str) -> None:
     assert len({one.what for one in told}) == len(LANGUAGES)
 
 
-async def test_what_failed_is_on_the_page(producer: Producer, pages: Replica) -> None:
+async def test_what_failed_is_on_the_page(producer: Producer, pages: Pages) -> None:
     _, job_id = await submitted(producer)
     error = {"class": "upstream", "code": "ServerError", "message": "http://10.0.0.3/ said 500"}
     await set_job(producer, job_id, "running", "failed", error=error)
@@ -164,7 +162,7 @@ async def test_what_failed_is_on_the_page(producer: Producer, pages: Replica) ->
     assert [word for word in ("ServerError", "10.0.0.3", "upstream") if word in page.source] == []
 
 
-async def test_a_pause_says_when_it_goes_on(producer: Producer, pages: Replica) -> None:
+async def test_a_pause_says_when_it_goes_on(producer: Producer, pages: Pages) -> None:
     _, job_id = await submitted(producer)
     await producer.execute(
         "UPDATE filaviva.jobs SET attempt = 1, not_before = now() + interval '5 minutes'"
@@ -176,7 +174,7 @@ async def test_a_pause_says_when_it_goes_on(producer: Producer, pages: Replica) 
     assert "in about 5 minutes" in page.body
 
 
-async def test_a_forged_or_foreign_link_opens_nothing(producer: Producer, pages: Replica) -> None:
+async def test_a_forged_or_foreign_link_opens_nothing(producer: Producer, pages: Pages) -> None:
     _, job_id = await submitted(producer)
     good, other = link(job_id), UUID(int=9)
     forged = [
@@ -196,7 +194,7 @@ async def test_a_forged_or_foreign_link_opens_nothing(producer: Producer, pages:
     assert all("Waiting" not in page.body for page in refused)
 
 
-async def test_an_expired_link_is_refused_kindly(producer: Producer, pages: Replica) -> None:
+async def test_an_expired_link_is_refused_kindly(producer: Producer, pages: Pages) -> None:
     _, job_id = await submitted(producer)
 
     page = await look(pages, link(job_id, seconds=-1), 403)
@@ -206,13 +204,13 @@ async def test_an_expired_link_is_refused_kindly(producer: Producer, pages: Repl
     assert "que já passou" in portuguese.body
 
 
-async def test_what_is_not_kept_any_more_is_said_to_be_gone(pages: Replica) -> None:
+async def test_what_is_not_kept_any_more_is_said_to_be_gone(pages: Pages) -> None:
     page = await look(pages, link(UUID(int=5)), 410)
 
     assert page.text("h1") == "This is not kept any more"
 
 
-async def test_nothing_hostile_leaves_its_place(producer: Producer, pages: Replica) -> None:
+async def test_nothing_hostile_leaves_its_place(producer: Producer, pages: Pages) -> None:
     _, job_id = await submitted(producer)
     texts = {
         "labels": {"title": HOSTILE},
@@ -238,7 +236,7 @@ async def test_nothing_hostile_leaves_its_place(producer: Producer, pages: Repli
         assert all(not one.startswith("javascript") for one in page.addresses)
 
 
-async def test_nothing_on_the_page_comes_from_elsewhere(producer: Producer, pages: Replica) -> None:
+async def test_nothing_on_the_page_comes_from_elsewhere(producer: Producer, pages: Pages) -> None:
     _, job_id = await submitted(producer)
 
     answer = await pages.client.get(link(job_id))
@@ -259,7 +257,7 @@ async def test_nothing_on_the_page_comes_from_elsewhere(producer: Producer, page
 
 
 async def test_the_page_reloads_itself_only_where_there_is_no_script(
-    producer: Producer, pages: Replica
+    producer: Producer, pages: Pages
 ) -> None:
     _, job_id = await submitted(producer)
 
@@ -277,7 +275,7 @@ async def test_the_page_reloads_itself_only_where_there_is_no_script(
 
 
 async def test_its_stream_says_that_something_changed_and_nothing_else(
-    producer: Producer, pages: Replica
+    producer: Producer, pages: Pages
 ) -> None:
     _, job_id = await submitted(producer)
     page = await look(pages, link(job_id))
@@ -295,7 +293,7 @@ async def test_its_stream_says_that_something_changed_and_nothing_else(
     assert "data-events" not in (await look(pages, link(job_id))).attributes("main")
 
 
-async def test_its_stream_needs_the_link_too(producer: Producer, pages: Replica) -> None:
+async def test_its_stream_needs_the_link_too(producer: Producer, pages: Pages) -> None:
     _, job_id = await submitted(producer)
     good = link(job_id).replace("?", "/events?", 1)
 
@@ -307,29 +305,36 @@ async def test_its_stream_needs_the_link_too(producer: Producer, pages: Replica)
 
 
 async def test_the_api_hands_out_links_of_no_more_rights_than_the_key_has(
-    producer: Producer,
+    producer: Producer, pages: Pages
 ) -> None:
     _, job_id = await submitted(producer)
-    pages = await producer.replica(links=LINKS)
-    reader = await producer.as_key(scopes=["jobs:read"])
+    address, reader = f"/v1/jobs/{job_id}", await producer.as_key(scopes=["jobs:read"])
 
-    full = (await pages.client.get(f"/v1/jobs/{job_id}")).json()["links"]["status"]
-    again = (await pages.client.get(f"/v1/jobs/{job_id}")).json()["links"]["status"]
-    less = (await pages.client.get(f"/v1/jobs/{job_id}", headers=reader)).json()["links"]["status"]
-    body = {"type": "test.echo", "data": {}}
-    kept = await pages.client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "z"})
-    without = (await producer.client.get(f"/v1/jobs/{job_id}")).json()["links"]
+    full = (await producer.client.get(address)).json()["links"]["status"]
+    again = (await producer.client.get(address)).json()["links"]["status"]
+    less = (await producer.client.get(address, headers=reader)).json()["links"]["status"]
+    kept = (await producer.submit("z")).json()["statusPageUrl"]
 
     assert full == again
     assert "can=cancel.retry" in full
     assert "can=view" in less
-    for address in (full, less, kept.json()["statusPageUrl"]):
-        assert (await look(pages, address)).text("h1") == "Waiting to start"
-    assert "status" not in without
-    await pages.close()
+    for found in (full, less, kept):
+        assert (await look(pages, found)).text("h1") == "Waiting to start"
 
 
-async def test_a_batch_shows_its_parts_as_they_come(producer: Producer, pages: Replica) -> None:
+async def test_without_a_secret_there_are_no_pages(producer: Producer) -> None:
+    _, job_id = await submitted(producer)
+    plain = await producer.replica()
+
+    links = (await plain.client.get(f"/v1/jobs/{job_id}")).json()["links"]
+    page = await plain.client.get(link(job_id))
+    await plain.close()
+
+    assert "status" not in links
+    assert page.status_code == 404
+
+
+async def test_a_batch_shows_its_parts_as_they_come(producer: Producer, pages: Pages) -> None:
     batch_id = await batched(producer, 10)
     await items_end(producer, batch_id, "succeeded", 0, 1, 2, 3, 4, 5, 6)
     await items_end(producer, batch_id, "failed", 7, 8)
@@ -354,7 +359,7 @@ async def test_a_batch_shows_its_parts_as_they_come(producer: Producer, pages: R
     assert "8 of 10 completed" in partly.body
 
 
-async def test_a_large_batch_has_pages(producer: Producer, pages: Replica) -> None:
+async def test_a_large_batch_has_pages(producer: Producer, pages: Pages) -> None:
     batch_id = await batched(producer, 120)
 
     address, seen = link(batch_id), []
@@ -368,11 +373,12 @@ async def test_a_large_batch_has_pages(producer: Producer, pages: Replica) -> No
     assert seen == [f"Part {n}" for n in range(1, 121)]
 
 
-async def press(pages: Replica, page: Document, action: str, **changes: str) -> tuple[int, str]:
+async def press(pages: Pages, page: Document, action: str, **changes: str) -> tuple[int, str]:
     """Send the form of this action as a browser does; give the status and where it leads."""
     form = next(one for one in page.addresses if f"/{action}?" in one)
+    places = [n for n, (_, one) in enumerate(page.elements) if one.get("action") == form]
     token = next(
-        attributes["value"] for _, attributes in page.elements if attributes.get("name") == "token"
+        one["value"] for _, one in page.elements[places[0] :] if one.get("name") == "token"
     )
     headers = {"Sec-Fetch-Site": changes.pop("site", "same-origin")}
     answer = await pages.client.post(
@@ -381,7 +387,7 @@ async def press(pages: Replica, page: Document, action: str, **changes: str) -> 
     return answer.status_code, answer.headers.get("location", "").removeprefix("..")
 
 
-async def test_its_reader_may_cancel(producer: Producer, pages: Replica) -> None:
+async def test_its_reader_may_cancel(producer: Producer, pages: Pages) -> None:
     _, job_id = await submitted(producer)
     page = await look(pages, link(job_id, lang="pt"))
 
@@ -401,7 +407,7 @@ async def test_its_reader_may_cancel(producer: Producer, pages: Replica) -> None
 
 
 async def test_a_running_job_is_being_canceled_until_it_has_stopped(
-    producer: Producer, pages: Replica
+    producer: Producer, pages: Pages
 ) -> None:
     _, job_id = await submitted(producer)
     await set_job(producer, job_id, "running")
@@ -414,8 +420,44 @@ async def test_a_running_job_is_being_canceled_until_it_has_stopped(
     assert "you see here when it has stopped" in after.body
 
 
+async def test_its_reader_may_repeat_what_failed_and_only_that(
+    producer: Producer, pages: Pages
+) -> None:
+    batch_id = await batched(producer, 4)
+    await items_end(producer, batch_id, "succeeded", 0, 1)
+    await items_end(producer, batch_id, "failed", 2, 3)
+    before = await look(pages, link(batch_id))
+
+    one = await look(pages, f"/jobs{(await press(pages, before, 'retry', item='2'))[1]}")
+    rest = await look(pages, f"/jobs{(await press(pages, one, 'retry'))[1]}")
+    states = await producer.execute(
+        "SELECT state FROM filaviva.jobs WHERE parent_id = :b ORDER BY item_index", b=batch_id
+    )
+    again = await look(pages, f"/jobs{(await press(pages, before, 'retry'))[1]}")
+
+    assert before.text("h1") == "Completed in part"
+    assert "What failed is being done again." in one.body
+    assert "2 of 4 completed · 1 failed, 1 waiting".replace(" · ", " ") in one.body
+    assert "What failed is being done again." in rest.body
+    assert rest.text("h1") == "In progress"
+    assert [row.state for row in states] == ["succeeded", "succeeded", "queued", "queued"]
+    assert not any("/retry?" in address for address in rest.addresses)
+    assert "not possible any more" in again.body
+
+
+async def test_a_single_job_is_repeated_too(producer: Producer, pages: Pages) -> None:
+    _, job_id = await submitted(producer)
+    await set_job(producer, job_id, "running", "failed", error={"class": "timeout"})
+
+    page = await look(pages, link(job_id))
+    after = await look(pages, f"/jobs{(await press(pages, page, 'retry'))[1]}")
+
+    assert after.text("h1") == "Waiting to start"
+    assert "What failed is being done again." in after.body
+
+
 async def test_a_form_that_is_not_from_the_page_changes_nothing(
-    producer: Producer, pages: Replica
+    producer: Producer, pages: Pages
 ) -> None:
     _, job_id = await submitted(producer)
     page = await look(pages, link(job_id))
@@ -439,14 +481,14 @@ async def test_a_form_that_is_not_from_the_page_changes_nothing(
     assert (await look(pages, link(job_id))).text("h1") == "Waiting to start"
 
 
-async def test_without_a_database_the_page_says_so_and_tries_again(producer: Producer) -> None:
+async def test_without_a_database_the_page_says_so_and_tries_again(
+    producer: Producer, pages: Pages
+) -> None:
     _, job_id = await submitted(producer)
-    pages = await producer.replica(links=LINKS, reaching=True)
     await producer.lose_database()
 
     page = await look(pages, link(job_id), 503)
     await producer.find_database()
-    await pages.close()
 
     assert page.text("h1") == "We cannot look right now"
     assert 'http-equiv="refresh"' in page.source

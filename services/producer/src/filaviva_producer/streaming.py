@@ -106,9 +106,9 @@ class Streaming:
         async with self.engine.connect() as connection:
             found = await timelines.standing(connection, follow.job_id, reach)
         final = found.job.state in FINAL
-        if final and follow.seen is not None and follow.seen >= found.last:
+        if final and follow.seen == found.last:
             return Response(status_code=204)
-        # An id that is not there yet is from a database that was: begin anew.
+        # An id after the last is of a timeline that was (restored, or removed by age): begin anew.
         known = follow.seen is not None and follow.seen <= found.last
         place = follow.seen if known and follow.seen is not None else found.last
         stream = Stream(b"" if known else opening(found), tell, still, self.beat)

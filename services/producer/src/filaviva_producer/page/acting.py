@@ -24,6 +24,7 @@ def actions(canceling: Canceling, retrying: Retrying) -> Mapping[Right, Action]:
         return "canceled" if done.state(job_id) == "canceled" else "cancel_requested"
 
     async def retry(job_id: UUID, reach: Reach, index: int | None) -> str:
+        retrying.pressure.check()
         parts = None if index is None else [Part(index)]
         await retrying.again(job_id, reach, Wish(author=_AUTHOR, parts=parts))
         return "retried"

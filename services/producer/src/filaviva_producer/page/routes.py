@@ -31,6 +31,7 @@ from filaviva_producer.streaming import Follow, Streaming
 
 _BODY: Final = 4096
 _EACH: Final = 25  # streams of one link
+_BUSY: Final = (429, 503)
 _FAILED: Final = ("failed", "canceled")
 
 
@@ -127,8 +128,8 @@ class Page:
             reach = Reach(await jobs.tenant_of(connection, link.job_id))
         try:
             return await self.actions[action](link.job_id, reach, index)
-        except Rejected:
-            return "too_late"
+        except Rejected as refused:
+            return "busy" if refused.status in _BUSY else "too_late"
 
     def _opened(self, request: Request) -> Link | None:
         """Give what the address opens; None if its signature is not ours or it has expired."""

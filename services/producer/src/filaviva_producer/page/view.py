@@ -83,8 +83,10 @@ class View:
 
     @property
     def may_be_repeated(self) -> bool:
-        """Tell whether there is something to be repeated."""
-        return self.final and (self.state != "succeeded" or self.failures > 0)
+        """Tell whether there is something to be repeated; in a batch others may go on meanwhile."""
+        if self.is_batch:
+            return self.failures > 0 and self.state != "cancel_requested"
+        return self.state in ("failed", "canceled")
 
 
 def view(job: Job, words: Words) -> View:
