@@ -14,7 +14,7 @@ from filaviva.outcome import ErrorClass
 from filaviva_producer.page.view import failure
 from filaviva_producer.page.visit import Wanted, words_for
 from filaviva_producer.page.words import EN, LANGUAGES, PT, Words
-from fixtures.html import Document
+from fixtures.documents import Document
 from fixtures.producer import LINKS, Producer
 from fixtures.sse import listening
 from fixtures.status_page import HOSTILE, Pages, link, set_job
