@@ -156,6 +156,12 @@ WRONG: list[tuple[Any, str]] = [
     ({"data": {"n": 1}}, "/data"),
     ({"reason": ""}, "/reason"),
     ({"all": True}, "/all"),
+    ([], ""),
+    ("retry", ""),
+    ({"items": [{"index": 10**30}]}, "/items/0/index"),
+    ({"items": [{"index": -1}]}, "/items/0/index"),
+    ({"items": [{"index": 1, "data": {"text": "\0"}}]}, "/items/0/data/text"),
+    ({"items": [{"index": 1, "data": None}]}, "/items/0/data"),
     ({"items": [{"index": 1, "data": {"text": "x" * 300_000}}]}, "/items/0/data"),
 ]
 
@@ -194,6 +200,20 @@ async def test_what_has_not_failed_cannot_be_repeated(producer: Producer) -> Non
 
     assert (waiting.status_code, waiting.json()["code"]) == (409, "conflict")
     assert (part.status_code, part.json()["errors"][0]["pointer"]) == (422, "/items")
+
+
+async def test_a_canceled_batch_can_go_on(producer: Producer) -> None:
+    batch = await submit(producer, items=[{"n": 1}, {"n": 2}], concurrency=1)
+    canceled = await producer.client.post(f"/v1/jobs/{batch}/cancel")
+    assert canceled.json()["status"] == "canceled"
+
+    answer = await retry(producer, batch)
+
+    assert (answer.json()["status"], answer.json()["retried"]) == ("running", 2)
+    assert len(producer.relayed) == 1, "one at a time"
+    await end(producer, succeeded=[0])
+    await end(producer, succeeded=[1])
+    assert (await shown(producer, batch))["status"] == "succeeded"
 
 
 async def test_a_batch_that_is_being_canceled_is_not_repeated(producer: Producer) -> None:
