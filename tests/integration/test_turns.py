@@ -274,3 +274,16 @@ async def test_what_is_given_a_turn_has_no_priority_on_the_broker(ground: Ground
         await ground.round()
 
     assert {row.priority for row in ground.rows if row.job_id not in direct} == {None}
+
+
+async def test_a_queue_that_is_missing_is_asked_for_now_and_then_and_served_once_it_is_there(
+    ground: Ground,
+) -> None:
+    await ground.submit("large", 50)
+    ground.depths.ready_on = {}
+    assert not await ground.round()
+
+    ground.depths.ready_on = {"llm": 0}
+    assert not await ground.round()
+    ground.clock.now += 5
+    assert await ground.round()

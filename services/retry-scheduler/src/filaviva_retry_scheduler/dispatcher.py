@@ -8,7 +8,7 @@ May happen twice: a row that was taken is gone; two who both give turns give a f
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -30,6 +30,7 @@ log = structlog.get_logger("filaviva")
 
 _LEASE_SECONDS = 3.0
 _RENEW_SECONDS = 1.0
+_ABSENT_SECONDS = 5.0
 # In one transaction; a queue that takes more gets the rest a moment later.
 _MOST_AT_ONCE = 1000
 
@@ -72,6 +73,7 @@ class Dispatcher:
         self._renew_at = float("-inf")
         self._lines: dict[str, Line] = {}
         self._busy = False
+        self._absent: dict[str, float] = {}
         self._after: Place = START
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -104,11 +106,23 @@ class Dispatcher:
     async def _round(self) -> int:
         by_queue = await self._waiting()
         self._busy = bool(by_queue)
-        ready = await self._depths.ready(by_queue) if by_queue else {}
+        ready = await self._ready(by_queue)
         given = 0
         for queue in by_queue.keys() & ready.keys():
             given += await self._give(queue, by_queue[queue], ready[queue])
         return given
+
+    async def _ready(self, queues: Collection[str]) -> Mapping[str, int]:
+        """Look at these queues; at missing ones only now and then: each look costs a channel."""
+        now = self._clock()
+        wanted = [queue for queue in queues if self._absent.get(queue, now) <= now]
+        ready = await self._depths.ready(wanted) if wanted else {}
+        self._absent = {
+            queue: self._absent.get(queue, now) if queue not in wanted else now + _ABSENT_SECONDS
+            for queue in queues
+            if queue not in ready
+        }
+        return ready
 
     async def _waiting(self) -> Mapping[str, list[Waiting]]:
         async with self._engine.connect() as connection:
