@@ -18,7 +18,8 @@ from filaviva.handler import Handler
 from filaviva.settings import CallbackSettings
 from filaviva.shape import Shape
 
-_URL: Final = "SELECT callback_url FROM filaviva.jobs WHERE id = $1"
+# Of the same tenant: a callback that was corrected for its replay may name any job.
+_URL: Final = "SELECT callback_url FROM filaviva.jobs WHERE id = $1 AND tenant = $2"
 
 
 def rules(settings: CallbackSettings) -> Rules | None:
@@ -82,7 +83,7 @@ def _handler(settings: CallbackSettings) -> Handler:
         from filaviva.callbacks.posting import post  # noqa: PLC0415
 
         async with ctx.transaction() as connection:
-            url = (await connection.exec_driver_sql(_URL, (job.job_id,))).scalar()
+            url = (await connection.exec_driver_sql(_URL, (job.job_id, ctx.tenant))).scalar()
         if url is None:
             return {"answered": None, "why": "the job's data was erased, or it was removed"}
         body = message(job)
