@@ -211,7 +211,8 @@ async def test_no_order_of_events_leaves_the_state_picture(standing: Journey) ->
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1200)
 async def test_no_order_of_many_events_leaves_the_state_picture(standing: Journey) -> None:
-    world = await driven(standing, 60, 40, same=False)
+    world = await driven(standing, 30, 40, same=False)
 
     await everything_ends(world)
