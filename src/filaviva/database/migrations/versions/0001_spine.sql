@@ -161,8 +161,7 @@ CREATE TABLE filaviva.llm_calls (
     cache_write_tokens  bigint NOT NULL DEFAULT 0,
     cost_usd            numeric,                -- null: no price known for this model
     price_source        text,
-    at                  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    key                 uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE  -- chosen before the first try
+    at                  timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX llm_calls_of_job ON filaviva.llm_calls (job_id, id);
 
@@ -282,14 +281,12 @@ CREATE TABLE filaviva.replay_letters (
     cost_usd        numeric,                      -- what the replay really cost, once it ended
     error           text,
     sent_at         timestamptz,
-    held_until      timestamptz,                  -- a foreign message: somebody publishes it now
     closed_at       timestamptz,
     PRIMARY KEY (replay_id, dead_letter_id)
 );
 CREATE INDEX replay_letters_running ON filaviva.replay_letters (dead_letter_id)
     WHERE state = 'sent' AND outcome IS NULL;
 CREATE INDEX replay_letters_waiting ON filaviva.replay_letters (replay_id, dead_letter_id) WHERE state = 'waiting';
-CREATE INDEX replay_letters_held ON filaviva.replay_letters (replay_id) WHERE state = 'waiting' AND held_until IS NOT NULL;
 
 CREATE TABLE filaviva.notifications (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

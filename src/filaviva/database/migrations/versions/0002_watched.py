@@ -10,7 +10,18 @@ down_revision = "0001"
 branch_labels = None
 depends_on = None
 
-DUTIES = ("batches", "cancel", "callbacks", "schedules", "events", "limits", "retention", "plans")
+DUTIES = (
+    "batches",
+    "cancel",
+    "callbacks",
+    "schedules",
+    "events",
+    "limits",
+    "retention",
+    "plans",
+    "replays",
+    "calls",
+)
 
 
 def upgrade() -> None:
