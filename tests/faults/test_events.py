@@ -170,3 +170,24 @@ async def test_a_worker_killed_between_commit_and_ack_leaves_one_job(standing: J
 
     assert await jobs_of(journey, "e-4", 2) == BOTH
     assert await effects(journey, "e-4") == 2
+
+
+async def test_an_event_that_nobody_was_bound_for_is_replayed_once_somebody_is(
+    standing: Journey,
+) -> None:
+    journey = standing
+    queues = ("filaviva.work.ledger", "filaviva.work.slow")
+    async with channel(journey.vhost) as other:
+        for queue in queues:
+            await other.queue_unbind(queue, EXCHANGE, TYPE)
+    await publish(journey, json.dumps(cloud_event("e-5")).encode(), message_id="e-5")
+    (letter,) = await letters(journey, "unroutable", 1)
+
+    async with channel(journey.vhost) as other:
+        for queue in queues:
+            await other.queue_bind(queue, EXCHANGE, TYPE)
+    scope = {"scope": {"ids": [str(letter["id"])]}, "reason": "the handlers are bound now"}
+    answer = await journey.call("dlq-handler", "POST", "/v1/replays", json=scope)
+
+    assert answer.status_code == 202, answer.text
+    assert await jobs_of(journey, "e-5", 2) == BOTH
