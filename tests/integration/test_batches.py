@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -16,9 +16,13 @@ from filaviva.operations.requeue import requeue
 from filaviva.operations.submission import Submission
 from filaviva.operations.submit import Submitter
 from filaviva.outbox import OutboxRow
+from filaviva_retry_scheduler import deadlines
 from filaviva_retry_scheduler.batches import BatchSweep
+from filaviva_retry_scheduler.reconciler import Reconciler
+from filaviva_worker.claim import claim
 from filaviva_worker.complete import Completion, complete
-from fixtures.retrying import Jobs
+from filaviva_worker.wakeup import WakeUp
+from fixtures.retrying import Jobs, KnownDepths, Told
 
 pytestmark = pytest.mark.usefixtures("events_under_lock")
 
@@ -310,6 +314,22 @@ async def test_a_canceled_batch_ends_when_its_last_item_has_stopped(batches: Bat
     assert (await batches.jobs.row(batch))["state"] == "canceled"
 
 
+async def test_an_item_sent_back_while_its_batch_is_being_canceled_stops_too(
+    batches: Batches,
+) -> None:
+    batch, items = await batches.submit(3)
+    await batches.run(*items[:2])
+    await batches.fail(items[0])
+    await transact(batches.jobs.engine, lambda c: cancel(c, [batch], author="ana"))
+
+    await transact(batches.jobs.engine, lambda c: requeue(c, [items[0]], author="a", reason="r"))
+    await batches.follow(batch)
+
+    assert await batches.states([batch, *items]) == [
+        "cancel_requested", "canceled", "cancel_requested", "canceled",
+    ]  # fmt: skip
+
+
 async def test_a_batch_that_had_not_begun_is_canceled_at_once(batches: Batches) -> None:
     batch, _ = await batches.submit(3)
 
@@ -374,6 +394,30 @@ async def test_batches_followed_swept_and_canceled_at_once_come_to_one_end(
     assert await batches.states([batch for batch, _ in made]) == [
         "failed", "failed", "canceled", "canceled",
     ]  # fmt: skip
+
+
+async def test_nobody_takes_a_batch_for_a_job_to_be_run_expired_or_buried(
+    batches: Batches, told: Told
+) -> None:
+    batch, items = await batches.submit(2)
+    late = "deadline = clock_timestamp() - interval '1 s', queued_at = now() - interval '5 minutes'"
+    await batches.jobs.all(f"UPDATE filaviva.jobs SET {late}")
+    wake = WakeUp(f"{batch}:1:1", batch, 1, "invoice.extract", 1, "llm")
+
+    claims = await transact(
+        batches.jobs.engine,
+        lambda c: claim(c, [wake], worker="w", claim_id=uuid4(), lease_seconds=15),
+    )
+    expired = await transact(batches.jobs.engine, lambda c: deadlines.expire(c, limit=10))
+    await batches.follow(batch)
+    await batches.jobs.all("UPDATE filaviva.jobs SET finished_at = now() - interval '5 minutes'")
+    await batches.jobs.all("DELETE FROM filaviva.outbox")
+    await Reconciler(batches.jobs.engine, KnownDepths(llm=0), told.announcer).step()
+
+    assert claims.claimed == {}
+    assert expired.jobs == set(items)
+    assert (await batches.jobs.row(batch))["state"] == "failed"
+    assert {row.job_id for row in told.rows} == set(items), "dead letters are the items'"
 
 
 def _following(batches: Batches) -> Following:

@@ -77,12 +77,14 @@ def test_the_state_of_a_batch(letters: str, policy: dict[str, Any], state: str) 
         ("fffq", {"max_failures": 2, "forgiven": 1}, False),
         ("fxxc", {"fail_fast": True}, False),
         ("fsss", {"fail_fast": True}, False),
+        ("scqc", {"state": "cancel_requested", "canceling": True}, True),
+        ("scxc", {"state": "cancel_requested", "canceling": True}, False),
     ],
 )
-def test_too_many_failures_stop_what_is_still_to_be_done(
+def test_too_many_failures_and_a_cancel_stop_what_is_still_to_be_done(
     letters: str, policy: dict[str, Any], *, stopped: bool
 ) -> None:
-    assert batch(letters, **policy).to_be_stopped is stopped
+    assert (batch(letters, **policy).stops_because is not None) is stopped
 
 
 @pytest.mark.parametrize(

@@ -74,15 +74,19 @@ class Batch:
         return self.count(FAILED) if self.state in FINAL else self.forgiven
 
     @property
-    def to_be_stopped(self) -> bool:
-        """Whether too many failed since it last went on, while others are still to be done."""
+    def stops_because(self) -> str | None:
+        """Why what is still to be done is to be stopped; None: it is not."""
+        if not self.count(QUEUED, WAITING, RUNNING):
+            return None
+        if self.to_be_canceled:  # the cancel reached all but what was sent back meanwhile
+            return "its batch is being canceled"
         most, failed = self.most_failures, self.count(FAILED) - self.pardoned
-        return most is not None and failed > most and self.count(QUEUED, WAITING, RUNNING) > 0
+        return None if most is None or failed <= most else "too many items of its batch failed"
 
     @property
     def room(self) -> int:
         """How many waiting items may go now."""
-        if self.concurrency is None or self.to_be_canceled or self.to_be_stopped:
+        if self.concurrency is None or self.stops_because:
             return 0
         free = self.concurrency - self.count(QUEUED, RUNNING, STOPPING)
         return max(0, min(free, self.count(WAITING)))

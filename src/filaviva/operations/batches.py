@@ -122,7 +122,6 @@ ORDER BY place
 
 
 _AUTHOR = "batch"
-_TOO_MANY = "too many of its items failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +198,8 @@ async def _read(connection: AsyncConnection, ids: Sequence[UUID]) -> list[Batch]
 
 
 async def _act(connection: AsyncConnection, batches: Sequence[Batch]) -> _Acted:
-    stopped = await _stop_items(connection, [b.id for b in batches if b.to_be_stopped])
+    reasons = {batch.id: why for batch in batches if (why := batch.stops_because)}
+    stopped = await _stop_items(connection, reasons)
     room = [(batch.id, batch.room) for batch in batches if batch.room]
     messages: list[OutboxRow] = []
     if room:
@@ -210,12 +210,14 @@ async def _act(connection: AsyncConnection, batches: Sequence[Batch]) -> _Acted:
     return _Acted(messages, stopped | released)
 
 
-async def _stop_items(connection: AsyncConnection, batch_ids: Sequence[UUID]) -> frozenset[UUID]:
-    if not batch_ids:
-        return frozenset()
-    found = await fetch(connection, _TO_STOP, (batch_ids,))
-    done = await stop(connection, [row[0] for row in found], author=_AUTHOR, reason=_TOO_MANY)
-    return frozenset(job.id for job in done.jobs if job.changed)
+async def _stop_items(connection: AsyncConnection, reasons: Mapping[UUID, str]) -> frozenset[UUID]:
+    stopped: set[UUID] = set()
+    for reason in sorted(set(reasons.values())):
+        wanted = sorted(batch_id for batch_id, why in reasons.items() if why == reason)
+        found = await fetch(connection, _TO_STOP, (wanted,))
+        done = await stop(connection, [row[0] for row in found], author=_AUTHOR, reason=reason)
+        stopped |= {job.id for job in done.jobs if job.changed}
+    return frozenset(stopped)
 
 
 def _is_news(batch: Batch) -> bool:
