@@ -203,6 +203,26 @@ async def test_watching_a_job_that_failed_has_exit_code_1(cli: CommandLine, morg
     assert (last["status"], last["error"]["message"]) == ("failed", "the total is wrong")
 
 
+async def test_a_jobs_data_is_erased_after_a_question_and_only_when_it_is_final(
+    cli: CommandLine, morgue: Morgue
+) -> None:
+    job = str(await morgue.failed("no Ana", subject="'Ana'"))
+    running = str(await morgue.running())
+
+    planned = await asyncio.to_thread(cli, "jobs", "erase", job, "--dry-run")
+    unasked = await asyncio.to_thread(cli, "jobs", "erase", job)
+    done = await asyncio.to_thread(cli, "jobs", "erase", job, "--yes", "--json")
+    refused = await asyncio.to_thread(cli, "jobs", "erase", running, "--yes")
+
+    assert planned.out.startswith("would erase")
+    assert unasked.code == 1
+    assert (done.code, done.json["items"]) == (0, 0)
+    row = await morgue.one("SELECT * FROM filaviva.jobs WHERE state = 'failed'")
+    assert (row["subject"], row["error"]["message"]) == (None, None)
+    assert row["erased_at"] is not None
+    assert (refused.code, "expected a final state" in refused.err) == (4, True)
+
+
 async def test_a_wrong_password_is_a_configuration_error_in_the_servers_own_words(
     database: str,
 ) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.cli import acting, canceling, links, retrying, submitting, watching
+from filaviva.cli import acting, canceling, erasing, links, retrying, submitting, watching
 from filaviva.cli.choices import JOB_STATES, one_of
 from filaviva.cli.exits import FAILED
 from filaviva.cli.ids import identifier, optional
@@ -236,6 +236,15 @@ def retry(  # noqa: PLR0913 - what, with what, why
     parts = retrying.wish(item, data, data_file, items)
     wish = Wish(author=acting.author(), reason=reason, **parts)
     retrying.retry_job(identifier(job_id), wish, dry_run=dry_run, yes=yes, json=json)
+
+
+@app.command()
+def erase(job_id: JobId, *, dry_run: DryRun = False, yes: Yes = False, json: Json = False) -> None:
+    """Erase what a final job, and its items, know of people; the facts stay.
+
+    Exit code 4 while it is not final, or a replay is about to send it back.
+    """
+    erasing.erase_job(identifier(job_id), dry_run=dry_run, yes=yes, json=json)
 
 
 async def find(connection: AsyncConnection, job_id: UUID) -> jobs.Job:

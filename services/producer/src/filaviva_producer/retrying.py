@@ -119,7 +119,7 @@ class Retrying:
             operation_id="retryJob",
             status_code=202,
             response_model=documents.Retried,
-            responses=documented(400, 401, 403, 404, 408, 409, 413, 415, 422, 500, 503),
+            responses=documented(400, 401, 403, 404, 408, 409, 410, 413, 415, 422, 500, 503),
             openapi_extra=_BODY,
         )
         return router

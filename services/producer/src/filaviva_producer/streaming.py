@@ -73,7 +73,7 @@ class Streaming:
             operation_id="streamJob",
             response_class=Response,
             response_model=None,
-            responses={**documents.EVENTS, **documented(401, 403, 404, 422, 429, 500, 503)},
+            responses={**documents.EVENTS, **documented(401, 403, 404, 410, 422, 429, 500, 503)},
         )
         return router
 
