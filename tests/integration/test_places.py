@@ -5,6 +5,7 @@ from collections import Counter
 from uuid import UUID, uuid4
 
 import pytest
+from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.database.transaction import transact
@@ -170,3 +171,17 @@ async def test_two_workers_together_never_run_more_than_the_tenants_limit(
     workers = await journey.value("SELECT count(DISTINCT worker) FROM filaviva.attempts")
     assert workers == 2
     assert await until(lambda: journey.value("SELECT count(*) = 0 FROM filaviva.outbox"))
+
+
+async def test_a_limited_claim_is_flushed_as_every_other_commit(jobs: Jobs) -> None:
+    limits, setting = held(jobs.engine, acme=1), "SHOW synchronous_commit"
+    ids = [await jobs.queued(tenant="'acme'") for _ in range(2)]
+    seen: list[str] = []
+
+    @event.listens_for(jobs.engine.sync_engine, "commit")
+    def look(connection: Connection) -> None:
+        seen.append(str(connection.exec_driver_sql(setting).scalar()))
+
+    await claims(limits, jobs, ids)
+
+    assert seen[-1] == "on"

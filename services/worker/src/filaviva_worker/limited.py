@@ -31,6 +31,9 @@ FROM unnest($1::uuid[], $2::bigint[]) WITH ORDINALITY AS x(id, epoch, place)
 JOIN filaviva.jobs AS jobs USING (id, epoch)
 WHERE jobs.state = 'queued' AND jobs.parked_reason IS NULL ORDER BY place
 """
+# The claim says that it need not be flushed. Here it must: a crash of the database that took it
+# back would give its place to another, and who is kept back has no wake-up any more.
+_FLUSHED = "SET LOCAL synchronous_commit TO DEFAULT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class Limited:
             lease_seconds=how.lease_seconds,
             suspect_too=how.suspect_too,
         )
+        await fetch(connection, _FLUSHED)
         await places.park(connection, over.values())
         kept_back = dict.fromkeys(over, Verdict.LIMITED)
         return Claims({**before, **claims.claimed}, {**claims.others, **kept_back})
