@@ -125,13 +125,20 @@ async def test_the_url_is_kept_with_the_job_and_strictly_checked(producer: Produ
         json={"type": "test.echo", "items": [{"n": 1}, {"n": 2}], "callbackUrl": URL},
         headers={"Idempotency-Key": "b"},
     )
+    await producer.client.post(f"/v1/jobs/{batch.json()['jobId']}/cancel")
     inside = await producer.submit("c", callbackUrl="https://127.0.0.1/hook")
 
     assert (kept.status_code, batch.status_code) == (202, 202), batch.text
     assert inside.status_code == 422
     assert inside.json()["errors"][0]["pointer"] == "/callbackUrl"
+    told = await producer.execute(
+        "SELECT payload->>'jobId', payload->>'status' FROM filaviva.jobs"
+        " WHERE type = 'filaviva.callback'"
+    )
+    assert [tuple(row) for row in told] == [(batch.json()["jobId"], "canceled")]
     rows = await producer.execute(
-        "SELECT callback_url, parent_id IS NULL AS own FROM filaviva.jobs ORDER BY id"
+        "SELECT callback_url, parent_id IS NULL AS own FROM filaviva.jobs"
+        " WHERE type = 'test.echo' ORDER BY id"
     )
     # A batch calls back once, as a whole.
     assert [(row.callback_url, row.own) for row in rows] == [
