@@ -6,7 +6,6 @@ from fastapi import APIRouter
 
 from filaviva.http import Application
 from filaviva_producer import documents
-from filaviva_producer.reading import Reading
 from filaviva_producer.submitting import Submitting
 
 
@@ -21,12 +20,10 @@ class Routes(Protocol):
 class Api(Application):
     """/v1/jobs, /v1/schedules and what belongs to them, with health and OpenAPI."""
 
-    def __init__(
-        self, submitting: Submitting, reading: Reading, *others: Routes, **rest: Any
-    ) -> None:
+    def __init__(self, submitting: Submitting, *several: Routes, **rest: Any) -> None:
         super().__init__(title="Filaviva producer", **rest)
         self.add_route("/v1/jobs", submitting.post, methods=["POST"], include_in_schema=False)
-        for routes in (reading, *others):
+        for routes in several:
             self.include_router(routes.router())
 
     def openapi(self) -> dict[str, Any]:

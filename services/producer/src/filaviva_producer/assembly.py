@@ -1,0 +1,175 @@
+"""How the parts of the producer fit together."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from filaviva.broker.depths import QueueDepths
+from filaviva.broker.publisher import Publisher
+from filaviva.callbacks.serving import rules
+from filaviva.database import connect
+from filaviva.http import BodyLimits, HttpServer
+from filaviva.limits import TenantLimits
+from filaviva.listening import Listening, told
+from filaviva.notify import CHANNEL
+from filaviva.operations.keys import KeyRing
+from filaviva.operations.links import Links
+from filaviva.operations.quotas import Quotas
+from filaviva.operations.submit import Submitter
+from filaviva.registry import Registry
+from filaviva.relay import Relay
+from filaviva.service import LoopLag, serve
+from filaviva.settings import Settings
+from filaviva.telemetry.endpoint import Endpoint
+from filaviva.telemetry.metrics import Metrics
+from filaviva.turns import Turns
+from filaviva_producer.api import Api, Routes
+from filaviva_producer.canceling import Canceling
+from filaviva_producer.erasing import Erasing
+from filaviva_producer.meter import Meter
+from filaviva_producer.page.acting import actions
+from filaviva_producer.page.routes import Page
+from filaviva_producer.places import Places
+from filaviva_producer.pressure import Pressure
+from filaviva_producer.publishing import Publishing
+from filaviva_producer.readiness import Readiness
+from filaviva_producer.reading import Reading
+from filaviva_producer.retrying import Retrying
+from filaviva_producer.scheduling import Scheduling
+from filaviva_producer.streaming import Streaming
+from filaviva_producer.streams import Streams
+from filaviva_producer.submitting import Submitting
+from filaviva_producer.waiting import Watch
+
+HTTP_PORT = 8080
+METRICS_PORT = 9101
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the routes are made of, and what turns beside them."""
+
+    settings: Settings
+    metrics: Metrics
+    engine: AsyncEngine
+    publisher: Publisher
+    relay: Relay
+    registry: Registry
+    pressure: Pressure
+    limits: TenantLimits
+    depths: QueueDepths
+    turns: Turns
+    watch: Watch
+    streams: Streams
+    submitter: Submitter
+
+
+async def produce(settings: Settings, stop: asyncio.Event) -> None:
+    """Accept and show jobs until stopped; what carries their wake-ups away ends after the rest."""
+    parts = _parts(settings)
+    ready = Readiness(parts.engine, parts.publisher)
+    http, metrics = settings.http, parts.metrics
+    server = HttpServer(_api(parts, ready, stop), host=http.host, port=http.port or HTTP_PORT)
+    port = settings.metrics.port or METRICS_PORT
+    endpoint = Endpoint(metrics.registry, ready, host=settings.metrics.host, port=port)
+    await parts.registry.step()
+    await parts.limits.step()
+    after = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        carrying = (parts.relay, parts.publisher, parts.pressure, parts.turns, parts.depths)
+        group.create_task(serve(*carrying, endpoint, LoopLag(metrics), stop=after))
+        try:
+            watch, streams = parts.watch, parts.streams
+            heard = Listening(parts.engine, CHANNEL, told(watch.heard, streams.heard))
+            seen = (parts.registry, parts.limits, watch, streams, heard)
+            await serve(server, *seen, stop=stop)
+        finally:
+            after.set()
+    await parts.publisher.close()
+    await parts.engine.dispose()
+
+
+def _parts(settings: Settings) -> Parts:
+    postgres, broker = settings.postgres, settings.broker
+    url, metrics = broker.url.get_secret_value(), Metrics()
+    engine = connect(
+        postgres.url.get_secret_value(), name="filaviva-producer", size=postgres.pool_size
+    )
+    publisher = Publisher(url, confirm_timeout=broker.confirm_timeout_seconds)
+    relay, limits = Relay(engine, publisher, listener=Meter(metrics)), TenantLimits(engine)
+    depths = QueueDepths(url, name="filaviva turns")
+    turns = Turns(engine, depths)
+    return Parts(
+        settings=settings,
+        metrics=metrics,
+        engine=engine,
+        publisher=publisher,
+        relay=relay,
+        registry=Registry(engine),
+        pressure=Pressure(engine, metrics, limit=settings.producer.max_pending),
+        limits=limits,
+        depths=depths,
+        turns=turns,
+        watch=Watch(engine),
+        streams=Streams(engine),
+        submitter=Submitter(engine, relay.hand_over, quotas=Quotas(limits), turns=turns),
+    )
+
+
+def _api(parts: Parts, ready: Readiness, stop: asyncio.Event) -> Api:
+    links, http = _links(parts.settings), parts.settings.http
+    return Api(
+        _submitting(parts, links),
+        *_routes(parts, links),
+        version=version("filaviva-producer"),
+        authenticator=KeyRing(parts.engine),
+        ready=ready,
+        stopping=stop,
+        body_limits=BodyLimits(accepted=http.max_body_bytes),
+    )
+
+
+def _submitting(parts: Parts, links: Links | None) -> Submitting:
+    return Submitting(
+        parts.submitter,
+        parts.registry,
+        parts.pressure,
+        parts.metrics,
+        max_data_bytes=parts.settings.http.max_data_bytes,
+        callbacks=rules(parts.settings.callbacks),
+        links=links,
+    )
+
+
+def _routes(parts: Parts, links: Links | None) -> Iterator[Routes]:
+    engine, registry, pressure = parts.engine, parts.registry, parts.pressure
+    metrics, hand_over = parts.metrics, parts.relay.hand_over
+    most, callbacks = parts.settings.http.max_data_bytes, rules(parts.settings.callbacks)
+    canceling = Canceling(engine, metrics, hand_over)
+    retrying = Retrying(engine, registry, pressure, hand_over)
+    streaming = _streaming(parts)
+    yield Reading(engine, parts.watch, links)
+    yield streaming
+    yield canceling
+    yield retrying
+    yield Erasing(engine)
+    yield Scheduling(engine, registry, parts.submitter, most, callbacks)
+    yield Publishing(engine, hand_over, registry, pressure, metrics, parts.turns)
+    if links is not None:
+        yield Page(engine, links, streaming, actions(canceling, retrying))
+
+
+def _streaming(parts: Parts) -> Streaming:
+    limits = parts.settings.producer
+    places = Places(parts.metrics.sse_clients, most=limits.max_streams)
+    return Streaming(parts.engine, parts.streams, places, each=limits.max_streams_per_key)
+
+
+def _links(settings: Settings) -> Links | None:
+    secret, base_url = settings.links.secret, settings.links.base_url
+    if secret is None:
+        return None
+    return Links(secret.get_secret_value(), base_url=base_url, days=settings.links.days)
