@@ -321,7 +321,7 @@ async def test_streams_outlive_a_database_that_is_away(producer: Producer) -> No
     assert absent.status_code == 503
 
 
-async def test_a_client_that_leaves_frees_its_place(producer: Producer) -> None:
+async def test_a_client_that_leaves_frees_its_seat(producer: Producer) -> None:
     address, _ = await submitted(producer)
 
     async with listening(producer.client, f"{address}/events") as stream:

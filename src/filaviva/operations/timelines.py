@@ -68,8 +68,8 @@ async def news(
 ) -> dict[UUID, News]:
     """Give for each of these jobs what its timeline has after an id, at most so many entries."""
     asked = sorted(after.items())
-    ids, places = [one for one, _ in asked], [place for _, place in asked]
-    rows = await connection.exec_driver_sql(_NEWS, (ids, places, list(TOLD), most))
+    ids, positions = [one for one, _ in asked], [position for _, position in asked]
+    rows = await connection.exec_driver_sql(_NEWS, (ids, positions, list(TOLD), most))
     entries: dict[UUID, list[Event]] = {job_id: [] for job_id in ids}
     states: dict[UUID, str | None] = {}
     for row in rows:

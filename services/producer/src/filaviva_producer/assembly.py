@@ -32,13 +32,13 @@ from filaviva_producer.erasing import Erasing
 from filaviva_producer.meter import Meter
 from filaviva_producer.page.acting import actions
 from filaviva_producer.page.routes import Page
-from filaviva_producer.places import Places
 from filaviva_producer.pressure import Pressure
 from filaviva_producer.publishing import Publishing
 from filaviva_producer.readiness import Readiness
 from filaviva_producer.reading import Reading
 from filaviva_producer.retrying import Retrying
 from filaviva_producer.scheduling import Scheduling
+from filaviva_producer.seats import Seats
 from filaviva_producer.streaming import Streaming
 from filaviva_producer.streams import Streams
 from filaviva_producer.submitting import Submitting
@@ -164,8 +164,8 @@ def _routes(parts: Parts, links: Links | None) -> Iterator[Routes]:
 
 def _streaming(parts: Parts) -> Streaming:
     limits = parts.settings.producer
-    places = Places(parts.metrics.sse_clients, most=limits.max_streams)
-    return Streaming(parts.engine, parts.streams, places, each=limits.max_streams_per_key)
+    seats = Seats(parts.metrics.sse_clients, most=limits.max_streams)
+    return Streaming(parts.engine, parts.streams, seats, each=limits.max_streams_per_key)
 
 
 def _links(settings: Settings) -> Links | None:

@@ -39,23 +39,23 @@ class Stream:
 
 
 class EventStream(Response):
-    """Send a stream; the place and the follower are held for as long as it is open."""
+    """Send a stream; the seat and the follower are held for as long as it is open."""
 
     def __init__(
         self,
         stream: Stream,
-        place: AbstractContextManager[None],
+        seat: AbstractContextManager[None],
         following: AbstractContextManager[Follower] | None,
     ) -> None:
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
         self._stream = stream
-        self._place = place
+        self._seat = seat
         self._following = following
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request (ASGI); what the place refuses is raised before the first byte."""
-        with self._place:
+        """Answer the request (ASGI); what the seat refuses is raised before the first byte."""
+        with self._seat:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             try:
                 await self._send(receive, send)

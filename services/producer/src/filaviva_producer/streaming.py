@@ -29,8 +29,8 @@ from filaviva.operations.keys import Principal
 from filaviva.operations.timelines import FINAL, Standing
 from filaviva_producer import documents
 from filaviva_producer.event_stream import EventStream, Stream
-from filaviva_producer.places import Places
 from filaviva_producer.reading import identity
+from filaviva_producer.seats import Seats
 from filaviva_producer.streams import Streams
 
 _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -44,7 +44,7 @@ After = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Who follows what: the job, the last id seen, and whose place it takes."""
+    """Who follows what: the job, the last id seen, and whose seat it takes."""
 
     job_id: UUID
     seen: int | None
@@ -54,11 +54,11 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """The route's means: the database, those who follow, and places for them."""
+    """The route's means: the database, those who follow, and seats for them."""
 
     engine: AsyncEngine
     streams: Streams
-    places: Places
+    seats: Seats
     each: int = 2000
     beat: float = 15.0
 
@@ -110,11 +110,11 @@ class Streaming:
             return Response(status_code=204)
         # An id after the last is of a timeline that was (restored, or removed by age): begin anew.
         known = follow.seen is not None and follow.seen <= found.last
-        place = follow.seen if known and follow.seen is not None else found.last
+        position = follow.seen if known and follow.seen is not None else found.last
         stream = Stream(b"" if known else opening(found), tell, still, self.beat)
         ended = final and not known
-        following = None if ended else self.streams.following(follow.job_id, place)
-        taken = self.places.taken(follow.holder, each=follow.each)
+        following = None if ended else self.streams.following(follow.job_id, position)
+        taken = self.seats.taken(follow.holder, each=follow.each)
         return EventStream(stream, taken, following)
 
 

@@ -1,7 +1,7 @@
 """Tell many who follow jobs what is new: one shared question for all, hurried by notifications.
 
-Before: followers, each at its place in a timeline. After: each has what came after its place, in
-order, once. May happen twice: the database is asked again after the place, nothing is kept here.
+Before: followers, each at its position in a timeline. After: each has what came after that, in
+order, once. May happen twice: the database is asked again after the position, nothing is kept.
 NOTIFY is a hint that may be lost; all are asked for in any case, twice a second.
 """
 
@@ -29,14 +29,14 @@ _ENTRIES = 100  # of one job in one question
 
 @dataclass(eq=False, slots=True)
 class Follower:
-    """One stream: its place in a job's timeline and what it has not sent yet.
+    """One stream: its position in a job's timeline and what it has not sent yet.
 
     It is given nothing more until it has taken what it was given: a slow client holds one batch
     here, and the rest waits in the database.
     """
 
     job_id: UUID
-    place: int
+    position: int
     hurry: Callable[[], None]
     _given: list[Event] = field(default_factory=list)
     _behind: bool = False
@@ -61,9 +61,9 @@ class Follower:
 
     def give(self, news: News) -> bool:
         """Add what is new to it; tell whether there was anything."""
-        fresh = [entry for entry in news.entries if entry.id > self.place]
+        fresh = [entry for entry in news.entries if entry.id > self.position]
         if fresh:
-            self._given, self.place = fresh, fresh[-1].id
+            self._given, self.position = fresh, fresh[-1].id
         self._behind, self._ended = news.more, news.ended
         if fresh or news.ended:
             self._stirred.set()
@@ -102,9 +102,9 @@ class Streams:
         self._stopping = False
 
     @contextlib.contextmanager
-    def following(self, job_id: UUID, place: int) -> Iterator[Follower]:
-        """Follow a job from a place in its timeline on, for as long as the block runs."""
-        follower = Follower(job_id, place, lambda: self.changed((job_id,)))
+    def following(self, job_id: UUID, position: int) -> Iterator[Follower]:
+        """Follow a job from a position in its timeline on, for as long as the block runs."""
+        follower = Follower(job_id, position, lambda: self.changed((job_id,)))
         self._followers.setdefault(job_id, set()).add(follower)
         if self._stopping:
             follower.leave()
@@ -162,7 +162,7 @@ class Streams:
         asked = self._next()
         if not asked:
             return 0
-        after = {job_id: min(one.place for one in some) for job_id, some in asked.items()}
+        after = {job_id: min(one.position for one in some) for job_id, some in asked.items()}
         try:
             async with self._engine.connect() as connection:
                 found = await timelines.news(connection, after, most=_ENTRIES)

@@ -10,8 +10,8 @@ from filaviva.errors import Rejected
 _SOON = 5.0
 
 
-class Places:
-    """Places for streams; a holder is an API key or a link."""
+class Seats:
+    """Seats for streams; a holder is an API key or a link."""
 
     def __init__(self, open_streams: Gauge, *, most: int) -> None:
         self._gauge = open_streams
@@ -21,7 +21,7 @@ class Places:
 
     @contextlib.contextmanager
     def taken(self, holder: str, *, each: int) -> Iterator[None]:
-        """Hold a place for as long as the block runs; Rejected if none is left."""
+        """Hold a seat for as long as the block runs; Rejected if none is left."""
         if self._held.get(holder, 0) >= each:
             detail = f"{each} streams are open already, which is the limit: close some first"
             raise Rejected("too_many_streams", detail, status=429, retry_after=_SOON)
