@@ -175,11 +175,12 @@ async def test_fail_fast_stops_the_others(batches: Batches) -> None:
     await batches.complete(items[0])
     await batches.fail(items[1])
 
-    await batches.follow(batch)
+    followed = await batches.follow(batch)
 
     assert await batches.states([batch, *items]) == [
         "running", "succeeded", "failed", "cancel_requested", "canceled", "canceled",
     ]  # fmt: skip
+    assert {job.id for job in followed.canceled} == set(items[3:])
     await batches.complete(items[2])  # the cancel came too late
     await batches.follow(batch)
     row = await batches.jobs.row(batch)

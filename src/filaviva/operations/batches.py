@@ -19,7 +19,7 @@ from filaviva.database import as_dict
 from filaviva.database.fetch import fetch
 from filaviva.operations import batch_state
 from filaviva.operations.batch_state import FINAL, Batch
-from filaviva.operations.stop import stop
+from filaviva.operations.stop import Reached, stop
 from filaviva.outbox import OutboxRow
 from filaviva.wakeups import wake_up
 
@@ -135,12 +135,19 @@ class Followed:
     jobs: frozenset[UUID] = field(default_factory=frozenset)
     states: Mapping[UUID, str] = field(default_factory=dict)
     items: int = 0
+    canceled: Sequence[Reached] = ()  # items that had not begun
 
 
 @dataclass(frozen=True, slots=True)
 class _Acted:
     messages: Sequence[OutboxRow]
-    items: frozenset[UUID]
+    stopped: Sequence[Reached]
+
+    @property
+    def items(self) -> frozenset[UUID]:
+        """The items that are no longer as they were read."""
+        released = {row.job_id for row in self.messages if row.job_id is not None}
+        return frozenset({job.id for job in self.stopped} | released)
 
 
 async def follow(connection: AsyncConnection, batch_ids: Iterable[UUID]) -> Followed:
@@ -158,7 +165,9 @@ async def follow(connection: AsyncConnection, batch_ids: Iterable[UUID]) -> Foll
     states = {batch.id: batch_state.state_of(batch) for batch in batches}
     await lifecycle.tell(connection, [b.id for b in changed if states[b.id] != b.state])
     jobs = acted.items | {batch.id for batch in changed}
-    return Followed(acted.messages, jobs, states, sum(batch.total for batch in batches))
+    canceled = [job for job in acted.stopped if job.state == "canceled"]
+    looked_at = sum(batch.total for batch in batches)
+    return Followed(acted.messages, jobs, states, looked_at, canceled)
 
 
 # By primary key: nothing but the ids is known of these jobs.
@@ -206,18 +215,17 @@ async def _act(connection: AsyncConnection, batches: Sequence[Batch]) -> _Acted:
         ids, rooms = map(list, zip(*room, strict=True))
         found = await connection.exec_driver_sql(_RELEASE, (ids, rooms))
         messages = await outbox.add(connection, [wake_up(**row) for row in found.mappings()])
-    released = {row.job_id for row in messages if row.job_id is not None}
-    return _Acted(messages, stopped | released)
+    return _Acted(messages, stopped)
 
 
-async def _stop_items(connection: AsyncConnection, reasons: Mapping[UUID, str]) -> frozenset[UUID]:
-    stopped: set[UUID] = set()
+async def _stop_items(connection: AsyncConnection, reasons: Mapping[UUID, str]) -> list[Reached]:
+    stopped: list[Reached] = []
     for reason in sorted(set(reasons.values())):
         wanted = sorted(batch_id for batch_id, why in reasons.items() if why == reason)
         found = await fetch(connection, _TO_STOP, (wanted,))
         done = await stop(connection, [row[0] for row in found], author=_AUTHOR, reason=reason)
-        stopped |= {job.id for job in done.jobs if job.changed}
-    return frozenset(stopped)
+        stopped += [job for job in done.jobs if job.changed]
+    return stopped
 
 
 def _is_news(batch: Batch) -> bool:

@@ -15,6 +15,7 @@ from filaviva.database.transaction import DATABASE_ERRORS, transact
 from filaviva.operations.batches import Followed, batches_of, follow
 from filaviva.outbox import OutboxRow
 from filaviva.service import first_of, wait
+from filaviva.telemetry.metrics import Metrics
 
 log = structlog.get_logger("filaviva")
 
@@ -33,11 +34,13 @@ class Following:
         *,
         hand_over: Callable[[Sequence[OutboxRow]], None],
         changed: Callable[[Iterable[UUID]], None],
+        metrics: Metrics | None = None,
         every: float = 0.05,
     ) -> None:
         self._engine = engine
         self._hand_over = hand_over
         self._changed = changed
+        self._metrics = metrics
         self._every = every
         self._jobs: set[UUID] = set()
         self._behind: set[UUID] = set()
@@ -63,6 +66,10 @@ class Following:
         """Hand over and tell what a transaction has done that is committed now."""
         self._hand_over(followed.messages)
         self._changed(followed.jobs)
+        if self._metrics is not None:
+            for job in followed.canceled:
+                self._metrics.jobs_finished.labels(job.type, "canceled").inc()
+                self._metrics.end_to_end.labels(job.type, "canceled").observe(job.age or 0)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow until stopped, and then once more for what is left."""

@@ -42,7 +42,9 @@ async def look_after(settings: Settings, stop: asyncio.Event) -> None:
     engine = connect(postgres.url.get_secret_value(), name=CONSUMER, size=postgres.pool_size)
     publisher = Publisher(url, confirm_timeout=settings.broker.confirm_timeout_seconds)
     relay, notifier, registry = Relay(engine, publisher), Notifier(engine), Registry(engine)
-    following = Following(engine, hand_over=relay.hand_over, changed=notifier.changed)
+    following = Following(
+        engine, hand_over=relay.hand_over, changed=notifier.changed, metrics=metrics
+    )
     announcer = Announcer(metrics, hand_over=relay.hand_over, changed=following.changed)
     intake = Intake(engine, registry, done=announcer, topology=topology)
     sending = Sending(

@@ -46,7 +46,9 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     engine = connect(postgres.url.get_secret_value(), name=CONSUMER, size=postgres.pool_size)
     publisher = Publisher(broker, confirm_timeout=settings.broker.confirm_timeout_seconds)
     relay, notifier = Relay(engine, publisher), Notifier(engine)
-    following = Following(engine, hand_over=relay.hand_over, changed=notifier.changed)
+    following = Following(
+        engine, hand_over=relay.hand_over, changed=notifier.changed, metrics=metrics
+    )
     meter, limits = Meter(metrics), TenantLimits(engine)
     releasing = Releasing(engine, limits, relay.hand_over, poll=RELEASE_SECONDS)
 

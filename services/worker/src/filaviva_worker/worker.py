@@ -72,7 +72,9 @@ class Worker:
         guard(transactions)
         self._relay = relay
         self._notifier = notifier
-        self.following = Following(engine, hand_over=relay.hand_over, changed=notifier.changed)
+        self.following = Following(
+            engine, hand_over=relay.hand_over, changed=notifier.changed, metrics=metrics
+        )
         self._facts = Facts(metrics)
         self._live = LiveJobs()
         self.lanes: list[Lane] = []
