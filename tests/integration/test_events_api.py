@@ -1,14 +1,18 @@
 """POST /v1/events: what is kept, what is refused, and what other subscribers get."""
 
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 
 from filaviva import App, Contract, Policy
+from filaviva.operations import limits
+from filaviva.operations.limits import Figures
 from filaviva.publishing import publish
 from filaviva.relay import encode
 from filaviva_contracts import Envelope
 from fixtures.producer import Producer
+from fixtures.waiting import until
 
 EXCHANGE = "filaviva.events"
 
@@ -217,3 +221,23 @@ async def test_an_event_cannot_be_submitted_as_a_job_but_one_handler_can(
     assert (refused.status_code, refused.json()["code"]) == (422, "unknown_contract")
     assert "POST /v1/events" in refused.json()["detail"]
     assert kept.status_code == 202
+
+
+async def test_an_event_counts_as_one_submission_of_its_tenant(producer: Producer) -> None:
+    await published(producer)
+    async with producer.engine.begin() as connection:
+        figures = Figures(per_minute=0.001, burst=1)
+        await limits.put(connection, "default", "", figures, author="test")
+
+    async def refused() -> httpx2.Response | None:
+        answer = await post(producer, uuid4().hex)
+        return answer if answer.status_code == 429 else None
+
+    first = await post(producer, "e-1")
+    answer = await until(refused)
+    again = await post(producer, "e-1")
+
+    assert first.status_code == 202
+    assert answer.json()["code"] == "rate_limited"
+    assert int(answer.headers["Retry-After"]) > 0
+    assert (again.status_code, again.json()["duplicate"]) == (202, True)

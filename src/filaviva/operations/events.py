@@ -18,6 +18,7 @@ from filaviva import canonical, turns
 from filaviva.database.fetch import fetch
 from filaviva.events import Event
 from filaviva.operations.birth import New, Stored, store_all
+from filaviva.operations.quotas import Quotas
 from filaviva.operations.submission import PRIORITIES, Submission
 from filaviva.outbox import OutboxRow
 
@@ -86,18 +87,19 @@ class _Wanted:
         return self.event.consumer(self.handler.queue, self.handler.name), self.event.key
 
 
-async def take(
+async def take(  # noqa: PLR0913 - what comes, for whom, and what bounds it
     connection: AsyncConnection,
     events: Sequence[Event],
     *,
     queue: str | None,
     submitted_by: str | None = None,
     gate: turns.Gate | None = None,
+    quotas: Quotas | None = None,
 ) -> Taken:
     """Make one job of each event for each handler on the queue (None: on any).
 
     An event that came to a queue whose handler has moved is made a job of where it is now; when
-    nobody handles it any more, of who did.
+    nobody handles it any more, of who did. Over its tenant's limits it is Rejected.
     """
     handlers = await _handlers(connection, events)
     wanted = [
@@ -110,6 +112,8 @@ async def take(
         (UUID(bytes=uuid_utils.uuid7().bytes), _submission(one, submitted_by))
         for one in entered.first
     ]
+    if quotas is not None:
+        await _admit(connection, jobs, quotas)
     named = {one.event for one in wanted}
     return Taken(
         rows=(await _store(connection, jobs, gate)).rows,
@@ -119,6 +123,13 @@ async def take(
         duplicates=entered.duplicates,
         keys=[job_key(one.event, one.handler) for one in wanted],
     )
+
+
+async def _admit(connection: AsyncConnection, jobs: New, quotas: Quotas) -> None:
+    # However many handlers there are, who publishes an event has submitted once.
+    events = {submission.labels: submission for _, submission in jobs}
+    for refusal in (await quotas.refusals(connection, [*events.values()])).values():
+        raise refusal
 
 
 async def _store(connection: AsyncConnection, jobs: New, gate: turns.Gate | None) -> Stored:

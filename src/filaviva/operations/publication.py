@@ -20,6 +20,7 @@ from filaviva.database.fetch import fetch
 from filaviva.errors import Rejected
 from filaviva.events import Event
 from filaviva.operations.events import take
+from filaviva.operations.quotas import Quotas
 from filaviva.outbox import NewMessage, OutboxRow
 from filaviva.turns import Gate
 from filaviva_contracts.names import wire_type
@@ -49,17 +50,20 @@ class Published:
     rows: Sequence[OutboxRow] = field(default_factory=list)
 
 
-async def publish(
+async def publish(  # noqa: PLR0913 - what comes, from whom, and what bounds it
     connection: AsyncConnection,
     event: Event,
     attributes: Mapping[str, Any],
     *,
     author: str,
     gate: Gate | None = None,
+    quotas: Quotas | None = None,
 ) -> Published:
     """Store it; `attributes` are those of its envelope, for the copy."""
     first = await _first(connection, event)
-    taken = await take(connection, [event], queue=None, submitted_by=author, gate=gate)
+    taken = await take(
+        connection, [event], queue=None, submitted_by=author, gate=gate, quotas=quotas
+    )
     if taken.reused:
         raise _reused(event)
     rows = [*taken.rows]

@@ -157,7 +157,8 @@ def _routes(parts: Parts, links: Links | None) -> Iterator[Routes]:
     yield retrying
     yield Erasing(engine)
     yield Scheduling(engine, registry, parts.submitter, most, callbacks)
-    yield Publishing(engine, hand_over, registry, pressure, metrics, parts.turns)
+    quotas = Quotas(parts.limits)
+    yield Publishing(engine, hand_over, registry, pressure, metrics, parts.turns, quotas)
     if links is not None:
         yield Page(engine, links, streaming, actions(canceling, retrying))
 

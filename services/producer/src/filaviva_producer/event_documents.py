@@ -67,7 +67,7 @@ PUBLISH: Final[dict[str, Any]] = {
             "description": "The event is kept",
             "content": {"application/json": {"schema": _ACCEPTED}},
         },
-        **documented(400, 401, 403, 408, 413, 415, 422, 500, 503),
+        **documented(400, 401, 403, 408, 413, 415, 422, 429, 500, 503),
     },
     "openapi_extra": {
         "parameters": [

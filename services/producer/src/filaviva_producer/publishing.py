@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Depends, Request
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from starlette.responses import Response
 
 from filaviva import canonical, events
@@ -24,6 +24,7 @@ from filaviva.http import ExactResponse, allowed
 from filaviva.http.bodies import json_body
 from filaviva.operations.keys import Principal
 from filaviva.operations.publication import EventJob, Published, publish
+from filaviva.operations.quotas import Quotas
 from filaviva.outbox import OutboxRow
 from filaviva.registry import Registered, Registry
 from filaviva.telemetry.metrics import Metrics
@@ -97,6 +98,7 @@ class Publishing:
     pressure: Pressure
     metrics: Metrics
     turns: Turns | None = None
+    quotas: Quotas | None = None
 
     def router(self) -> APIRouter:
         """Give the route."""
@@ -136,11 +138,19 @@ class Publishing:
         self, envelope: Envelope, attributes: dict[str, Any], writer: Principal
     ) -> Published:
         event = replace(events.read(envelope), tenant=writer.tenant)
-        try:
-            return await transact(
-                self.engine,
-                lambda on: publish(on, event, attributes, author=writer.key_id, gate=self.turns),
+
+        async def work(connection: AsyncConnection) -> Published:
+            return await publish(
+                connection,
+                event,
+                attributes,
+                author=writer.key_id,
+                gate=self.turns,
+                quotas=self.quotas,
             )
+
+        try:
+            return await transact(self.engine, work)
         except DBAPIError as refused:
             state = code(refused) or ""
             if state == _TOO_LARGE:
