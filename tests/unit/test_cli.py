@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from filaviva.cli import here
 from filaviva.cli.exits import exit_code, explanation
 from filaviva.cli.root import Commands
+from filaviva.cli.submitting import CallbackEnvironment
 from filaviva.errors import (
     ConfigurationError,
     FilavivaError,
@@ -19,6 +21,7 @@ from filaviva.errors import (
     Rejected,
     Unreachable,
 )
+from filaviva.settings import read
 from fixtures.command_line import CommandLine
 
 filaviva = CommandLine()
@@ -212,3 +215,27 @@ def test_a_patch_that_is_no_json_is_a_usage_error() -> None:
 
     assert answer.code == 2
     assert "--patch" in answer.err
+
+
+def test_commands_sign_with_the_secrets_of_the_stack_that_runs_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("FILAVIVA_")]:
+        monkeypatch.delenv(name)
+    state = tmp_path / ".filaviva"
+    state.mkdir()
+    (state / "callbacks-secret").write_text("s" * 32 + "\n")
+    assert "FILAVIVA_CALLBACKS__SECRET_FILE" not in here.environment()
+
+    (state / "dev.json").write_text('{"postgres": "postgresql://me@here/db"}')
+    settings = read(CallbackEnvironment, here.environment()).callbacks
+    assert settings.secret is not None
+    assert (settings.secret.get_secret_value(), settings.allow_private) == ("s" * 32, True)
+
+    monkeypatch.setenv("FILAVIVA_CALLBACKS__SECRET", "t" * 32)
+    settings = read(CallbackEnvironment, here.environment()).callbacks
+    assert settings.secret is not None
+    assert settings.secret.get_secret_value() == "t" * 32
+    monkeypatch.setenv("FILAVIVA_POSTGRES__URL", "postgresql://me@there/db")
+    assert "FILAVIVA_CALLBACKS__SECRET_FILE" not in here.environment()

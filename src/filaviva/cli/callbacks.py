@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from filaviva.callbacks.serving import secrets
+from filaviva.cli import here
 from filaviva.cli.output import Json, show_json
 from filaviva.cli.submitting import CallbackEnvironment
 from filaviva.errors import ConfigurationError
@@ -33,7 +34,7 @@ def secret(
 
     It is derived from FILAVIVA_CALLBACKS__SECRET, which the services must have too.
     """
-    found = secrets(read(CallbackEnvironment).callbacks, tenant)
+    found = secrets(read(CallbackEnvironment, here.environment()).callbacks, tenant)
     if not found:
         message = "FILAVIVA_CALLBACKS__SECRET: found nothing, expected 32 characters or more"
         raise ConfigurationError(message)

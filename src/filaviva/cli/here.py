@@ -9,6 +9,15 @@ from typing import Final
 _FACTS: Final = Path(".filaviva/dev.json")
 _POSTGRES: Final = "FILAVIVA_POSTGRES__URL"
 _BROKER: Final = "FILAVIVA_BROKER__URL"
+_SECRETS: Final = {
+    "FILAVIVA_LINKS__SECRET_FILE": _FACTS.with_name("links-secret"),
+    "FILAVIVA_CALLBACKS__SECRET_FILE": _FACTS.with_name("callbacks-secret"),
+}
+# As `filaviva dev` gives them to its services.
+_NEAR: Final = {
+    "FILAVIVA_CALLBACKS__ALLOW_HTTP": "true",
+    "FILAVIVA_CALLBACKS__ALLOW_PRIVATE": "true",
+}
 _NAMES: Final = {
     _POSTGRES: "postgres",
     _BROKER: "broker",
@@ -34,6 +43,8 @@ def environment() -> dict[str, str]:
 def _running() -> Mapping[str, str]:
     try:
         facts = json.loads(_FACTS.read_text(encoding="utf-8"))
-        return {name: str(facts[key]) for name, key in _NAMES.items() if facts.get(key)}
+        servers = {name: str(facts[key]) for name, key in _NAMES.items() if facts.get(key)}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
+    secrets = {name: str(path) for name, path in _SECRETS.items() if path.exists()}
+    return {**servers, **secrets, **_NEAR}

@@ -7,7 +7,7 @@ import typer
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva.cli import acting
+from filaviva.cli import acting, here
 from filaviva.cli.ids import identifier
 from filaviva.cli.moments import moment_after
 from filaviva.cli.output import Json, show_json
@@ -36,7 +36,7 @@ def link(
 ) -> None:
     """Make a signed link to a job's status page; whoever has it needs no key."""
     wanted, until = identifier(job_id), moment_after(expires)
-    settings = read(_Settings).links
+    settings = read(_Settings, here.environment()).links
     if settings.secret is None:
         raise ConfigurationError(
             "FILAVIVA_LINKS__SECRET: found nothing, expected the secret that the producer has"

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from filaviva import canonical
 from filaviva.callbacks.serving import rules
 from filaviva.callbacks.urls import Rules
+from filaviva.cli import here
 from filaviva.errors import Rejected
 from filaviva.operations.keys import Principal
 from filaviva.operations.submission import Origin, admit
@@ -59,7 +60,7 @@ async def submit(engine: AsyncEngine, request: Request) -> Submitted:
 
 def callback_rules() -> Rules | None:
     """Give what a callback's URL may be, as the settings say."""
-    return rules(read(CallbackEnvironment).callbacks)
+    return rules(read(CallbackEnvironment, here.environment()).callbacks)
 
 
 class CallbackEnvironment(FromEnvironment):
