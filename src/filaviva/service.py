@@ -1,8 +1,10 @@
 """What every service process shares: settings, signals, logs, metrics, loops in one group."""
 
 import asyncio
+import contextlib
 import gc
 import os
+import resource
 import signal
 import sys
 import time
@@ -26,6 +28,7 @@ _LAST_SECONDS = 1.0
 _OBJECTS_BETWEEN_COLLECTIONS = 10_000
 # From being asked to stop to being gone, when nothing else says how long that may take.
 _PATIENCE_SECONDS = 30.0
+_FILES = 65_536
 
 
 class Loop(Protocol):
@@ -48,6 +51,7 @@ def run(
     `patience` (in seconds), when a server that does not answer keeps us from ending.
     """
     logs.configure(service=name)
+    _allow_many_files()
     gc.freeze()  # what is loaded by now stays
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 20, 50)
     try:
@@ -56,6 +60,16 @@ def run(
     except ConfigurationError as wrong:
         print(f"filaviva {name} cannot start:\n{wrong}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None
+
+
+def _allow_many_files() -> None:
+    """Open as many files as we may: the usual 1024 are fewer than a producer has connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        # Some systems have a lower limit still, which they do not tell.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _until_stopped(name: str, settings: Settings, main: Main, patience: float) -> None:

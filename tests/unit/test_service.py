@@ -272,3 +272,25 @@ def test_a_port_that_is_taken_ends_the_start_and_says_so() -> None:
 
         with pytest.raises(ConfigurationError, match=f"port {port}"):
             bind("127.0.0.1", port)
+
+
+def test_a_service_may_open_as_many_files_as_the_system_lets_it() -> None:
+    limits = "import resource; print(*resource.getrlimit(resource.RLIMIT_NOFILE), flush=True)"
+    kind = "resource.RLIMIT_NOFILE"
+    lowered = f"resource.setrlimit({kind}, (256, resource.getrlimit({kind})[1]))"
+    program = _SERVICE.format(ending=limits).replace("await stop.wait()", "")
+    program = program.replace("import asyncio", f"import asyncio, resource\n{lowered}", 1)
+    ours = {k: v for k, v in os.environ.items() if not k.startswith("FILAVIVA_")}
+
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**ours, **_RIGHT},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+
+    found = next(line for line in answer.stdout.splitlines() if line[:1].isdigit())
+    soft, hard = map(int, found.split())
+    assert soft == min(hard, 65_536) if hard >= 0 else soft == 65_536

@@ -141,6 +141,8 @@ def failure(stored: str | None, words: Words) -> Failure:
 def _said_of(job: Job, words: Words, *, partly: bool) -> tuple[str, str]:
     if partly:
         return words.partly, words.partly_explained
+    if job.is_batch and job.state == "failed":
+        return words.states[job.state], words.partly_explained
     pause = _seconds_until(job.not_before) if job.state == "queued" else 0
     if pause > 0 and job.attempt:
         return words.again, words.again_explained.format(amount=words.amount(pause))
