@@ -15,6 +15,8 @@ from filaviva.operations.cancel import cancel, cancel_one, requests
 from filaviva.operations.jobs import Reach
 from filaviva.operations.requeue import requeue
 from filaviva.operations.stop import Cancellation
+from filaviva_retry_scheduler.deadlines import expire
+from filaviva_retry_scheduler.decide import decide
 from filaviva_worker.claim import claim
 from filaviva_worker.complete import Completion, complete
 from filaviva_worker.wakeup import WakeUp
@@ -255,3 +257,51 @@ async def test_batches_and_their_items_canceled_from_both_ends_do_not_deadlock(j
 
     states = {row["id"]: row["state"] for row in await jobs.all("SELECT * FROM filaviva.jobs")}
     assert {states[item] for item in items} <= {"cancel_requested", "succeeded"}
+
+
+async def test_cancel_and_claim_at_once_leave_no_job_that_runs_unasked(jobs: Jobs) -> None:
+    several = [await jobs.queued() for _ in range(60)]
+
+    async def take(each: Sequence[UUID]) -> set[UUID]:
+        wakes = [WakeUp(f"{job}:1:1", job, 1, "invoice.extract", 1, "llm") for job in each]
+        claims = await transact(
+            jobs.engine, lambda c: claim(c, wakes, worker="w", claim_id=uuid4(), lease_seconds=15)
+        )
+        return set(claims.claimed)
+
+    groups = [several[n : n + 6] for n in range(0, 60, 6)]
+    _, *taken = await asyncio.gather(canceled(jobs, *several), *(take(group) for group in groups))
+
+    states = {row["id"]: row["state"] for row in await jobs.all("SELECT * FROM filaviva.jobs")}
+    claimed = set().union(*taken)
+    assert {job for job, state in states.items() if state == "cancel_requested"} == claimed
+    assert {job for job, state in states.items() if state == "canceled"} == {*several} - claimed
+
+
+async def test_cancel_and_deadline_at_once_end_a_job_once(jobs: Jobs) -> None:
+    several = [await jobs.queued(deadline="clock_timestamp() - interval '1 s'") for _ in range(30)]
+
+    await asyncio.gather(
+        canceled(jobs, *several),
+        transact(jobs.engine, lambda c: expire(c, limit=100)),
+        *(canceled(jobs, job) for job in several[::3]),
+    )
+
+    for job in several:
+        events = [data["status"] for kind, data in await jobs.events(job) if kind == "state"]
+        assert events in (["canceled"], ["failed"])
+        assert (await jobs.row(job))["state"] == events[0]
+        letters = [row for row in await jobs.outbox(job) if row["type"].startswith("filaviva.job.")]
+        assert bool(letters) == (events == ["failed"])
+
+
+async def test_a_cancel_of_a_job_whose_failure_is_being_decided_leaves_no_other_attempt(
+    jobs: Jobs,
+) -> None:
+    job = await jobs.failing()
+    await canceled(jobs, job)
+
+    await transact(jobs.engine, lambda c: decide(c, [(job, 1)]))
+
+    assert (await jobs.row(job))["state"] == "canceled"
+    assert await jobs.outbox(job) == []

@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from filaviva.database import connect, migrate
 from filaviva.dev import EmbeddedPostgres
+from filaviva_worker.cancels import Cancels
 from filaviva_worker.heartbeat import Heartbeat, Presence
 from filaviva_worker.live import Ending, Live, LiveJobs
 from fixtures.amqp import Proxy
@@ -323,3 +324,31 @@ async def test_a_heart_that_dies_ends_the_worker_instead_of_every_lease(database
     with pytest.raises(ZeroDivisionError):
         async with asyncio.timeout(20):
             await it.heart.run(asyncio.Event())
+
+
+async def test_a_heart_that_is_hurried_finds_what_nobody_told(database: str, jobs: Jobs) -> None:
+    job = await jobs.running()
+
+    async with beating(database, lease=300) as it:
+        cancels = Cancels(it.live, it.heart.hurry)
+        live = it.alive(job)
+        await beats(jobs, 1)  # the next one is due in 100 s
+        await jobs.all("UPDATE filaviva.jobs SET state = 'cancel_requested'")
+        cancels.heard(None)  # as after a lost connection
+        await until(lambda: live.ending)
+
+    assert live.ending is Ending.CANCELED
+
+
+async def test_a_notification_names_jobs_and_fences_and_nonsense_is_passed_over() -> None:
+    live, hurried = LiveJobs(), list[int]()
+    cancels = Cancels(live, lambda: hurried.append(1))
+    mine, other = Live(UUID(int=1), 3, math.inf), Live(UUID(int=2), 3, math.inf)
+    live.add(mine)
+    live.add(other)
+
+    for payload in ("nonsense", f"{mine.job_id}:3,{other.job_id}:2", "*"):
+        cancels.heard(payload)
+
+    assert (mine.ending, other.ending) == (Ending.CANCELED, None)
+    assert hurried == [1]

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from filaviva.database import connect
-from filaviva_retry_scheduler.facts import AttemptLost, JobEnded, WakeUpReissued
+from filaviva_retry_scheduler.facts import AttemptLost, CancelFenced, JobEnded, WakeUpReissued
 from filaviva_retry_scheduler.presence import Presence
 from filaviva_retry_scheduler.sweeper import Sweeper
 from fixtures.retrying import Clock, Jobs, Steady, Told
@@ -40,13 +40,17 @@ async def test_a_job_whose_worker_is_gone_is_queued_again(
 
 
 async def test_a_canceled_job_whose_worker_is_gone_is_canceled(
-    jobs: Jobs, sweeper: Sweeper
+    jobs: Jobs, sweeper: Sweeper, told: Told
 ) -> None:
-    job = await jobs.running(lease="-1 s", state="'cancel_requested'")
+    asked = "clock_timestamp() - interval '5 s'"
+    job = await jobs.running(lease="-1 s", state="'cancel_requested'", cancel_requested_at=asked)
 
     await sweeper.step()
 
     assert (await jobs.row(job))["state"] == "canceled"
+    (fenced,) = told.of(CancelFenced)
+    assert fenced.seconds >= 5
+    assert (await jobs.events(job))[-1][1]["rung"] == "fenced"
 
 
 async def test_a_failure_that_the_scheduler_never_heard_of_keeps_its_pause_and_its_limit(

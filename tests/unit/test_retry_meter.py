@@ -7,6 +7,7 @@ import pytest
 from filaviva.telemetry.metrics import Metrics
 from filaviva_retry_scheduler.facts import (
     AttemptLost,
+    CancelFenced,
     DeadLetterRepublished,
     Fact,
     JobEnded,
@@ -35,6 +36,7 @@ JOB = UUID(int=1)
             {"type": "t", "state": "canceled"},
         ),
         (AttemptLost(JOB, "t"), "leases_expired_total", {"type": "t"}),
+        (CancelFenced(JOB, 3.0), "cancel_seconds_count", {"rung": "fenced"}),
         (
             AttemptLost(JOB, "t"),
             "job_attempts_total",

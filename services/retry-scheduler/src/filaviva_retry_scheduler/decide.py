@@ -19,7 +19,7 @@ from filaviva import lifecycle, outbox
 from filaviva.outbox import NewMessage, OutboxRow
 from filaviva.wakeups import wake_up
 from filaviva_retry_scheduler.dead import job_dead
-from filaviva_retry_scheduler.facts import AttemptLost, Fact, JobEnded, JobRequeued
+from filaviva_retry_scheduler.facts import AttemptLost, CancelFenced, Fact, JobEnded, JobRequeued
 from filaviva_retry_scheduler.verdict import (
     Cancel,
     Case,
@@ -64,6 +64,7 @@ SELECT jobs.id AS job_id, jobs.type, jobs.version, jobs.queue, jobs.priority, jo
     coalesce((contracts.policy->>'cap')::double precision, 300) AS cap,
     coalesce((contracts.policy->>'jitter')::double precision, 1) AS jitter,
     coalesce((contracts.policy->>'lifecycle')::boolean, false) AS lifecycle,
+    extract(epoch FROM clock_timestamp() - jobs.cancel_requested_at)::float8 AS cancel_seconds,
     clock_timestamp() AS now
 FROM filaviva.jobs
 LEFT JOIN filaviva.attempts ON attempts.job_id = jobs.id AND attempts.number = jobs.attempt
@@ -203,12 +204,19 @@ def _events(case: Case, verdict: Verdict) -> list[tuple[UUID, str, str]]:
         case Fail(reason):
             state |= {"reason": reason, "error": _error(case, verdict)}
         case Cancel():
-            pass
+            state |= _fenced(case)
     events = [(case.job_id, "state", json.dumps(state))]
     if case.lost:
         ended = {"attempt": case.attempt, "outcome": "lost", "error": _LOST_ERROR}
         events.insert(0, (case.job_id, "attempt", json.dumps(ended)))
     return events
+
+
+def _fenced(case: Case) -> dict[str, Any]:
+    """Say of canceled work that nobody saw it stop: its lease is over, what it writes is void."""
+    if not (case.lost or case.error_class == "canceled") or case.cancel_seconds is None:
+        return {}
+    return {"rung": "fenced", "seconds": round(case.cancel_seconds, 3)}
 
 
 def _moment(moment: datetime) -> str:
@@ -259,4 +267,6 @@ def _facts(case: Case, verdict: Verdict) -> list[Fact]:
             facts.append(JobEnded(case.job_id, case.type, "failed", seconds, reason))
         case Cancel():
             facts.append(JobEnded(case.job_id, case.type, "canceled", seconds))
+            if case.lost:  # otherwise its worker has counted it
+                facts.append(CancelFenced(case.job_id, case.cancel_seconds or 0.0))
     return facts

@@ -36,6 +36,14 @@ class JobEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelFenced:
+    """A canceled job's worker was gone: its lease ran out, so long after the cancel."""
+
+    job_id: UUID
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class WakeUpReissued:
     """A wake-up was issued again: the earlier one is lost, not wanted while parked, or astray."""
 
@@ -103,6 +111,7 @@ Fact: TypeAlias = (
     AttemptLost
     | JobRequeued
     | JobEnded
+    | CancelFenced
     | WakeUpReissued
     | DeadLetterRepublished
     | RequestDropped

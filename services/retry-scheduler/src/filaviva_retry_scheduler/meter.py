@@ -5,6 +5,7 @@ import structlog
 from filaviva.telemetry.metrics import Metrics
 from filaviva_retry_scheduler.facts import (
     AttemptLost,
+    CancelFenced,
     DeadLetterRepublished,
     Fact,
     FiringsLeftOut,
@@ -36,7 +37,7 @@ class Meter:
                 self._metrics.retry_pause.labels(kind).observe(pause)
             case JobEnded():
                 self._ended(fact)
-            case AttemptLost():
+            case AttemptLost() | CancelFenced():
                 self._lost(fact)
             case WakeUpReissued(cause=cause):
                 self._metrics.wakeups_reissued.labels(cause).inc()
@@ -82,7 +83,10 @@ class Meter:
             reason=fact.reason,
         )
 
-    def _lost(self, fact: AttemptLost) -> None:
+    def _lost(self, fact: AttemptLost | CancelFenced) -> None:
+        if isinstance(fact, CancelFenced):
+            self._metrics.cancel_seconds.labels("fenced").observe(fact.seconds)
+            return
         self._metrics.leases_expired.labels(fact.type).inc()
         self._metrics.job_attempts.labels(fact.type, "lost", "lost").inc()
         log.warning("a worker stopped answering", job_id=str(fact.job_id), type=fact.type)

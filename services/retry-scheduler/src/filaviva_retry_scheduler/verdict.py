@@ -53,6 +53,7 @@ class Case:
     jitter: float
     now: datetime
     lifecycle: bool = False
+    cancel_seconds: float | None = None  # since somebody asked it to stop
 
     @property
     def lost(self) -> bool:
