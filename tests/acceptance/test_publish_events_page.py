@@ -65,11 +65,13 @@ async def test_each_way_to_publish_reaches_each_handler_once(
         *cli, "run", "relay", "--postgres", empty_database, env=settings, cwd=tmp_path
     )
 
+    await asyncio.gather(
+        run([sys.executable, "-c", program("outbox")], tmp_path, settings),
+        run([sys.executable, "-c", program("publisher")], tmp_path, settings),
+    )
+    port = journey.now("producer").http_port
+    known = {"API": f"http://127.0.0.1:{port}", "KEY": journey.token}
     for _ in range(2):  # whatever comes again is a copy
-        await run([sys.executable, "-c", program("outbox")], tmp_path, settings)
-        await run([sys.executable, "-c", program("publisher")], tmp_path, settings)
-        port = journey.now("producer").http_port
-        known = {"API": f"http://127.0.0.1:{port}", "KEY": journey.token}
         answer = await run(["sh", "-c", program("http")], tmp_path, {**settings, **known})
         assert len(json.loads(answer)["jobs"]) == 2, shlex.quote(answer)
         await publish(journey.vhost, program("structured"), "application/cloudevents+json")
