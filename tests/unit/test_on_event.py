@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from filaviva import App, ConfigurationError, Contract
+from filaviva import App, ConfigurationError, Contract, Policy
 
 
 class Issued(Contract, type="invoice.issued", version=1):
@@ -65,3 +65,15 @@ def test_two_handlers_of_one_name_are_refused_with_the_way_out() -> None:
 def test_a_name_that_could_not_be_a_part_of_a_type_is_refused(name: Any) -> None:
     with pytest.raises(ConfigurationError, match="give it one: name="):
         App("shop").on_event(Issued, name=name)(book)
+
+
+def test_an_app_may_have_the_end_of_all_its_jobs_told() -> None:
+    app = App("shop", lifecycle=True)
+    app.handler(Issued, policy=Policy(max_attempts=2))(book)
+    app.on_event(Issued)(thank)
+
+    policies = [each.policy for each in app.all_handlers()]
+
+    assert [policy.lifecycle for policy in policies] == [True, True]
+    assert policies[0].max_attempts == 2
+    assert policies[0].stored()["lifecycle"] is True
