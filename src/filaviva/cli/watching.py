@@ -1,8 +1,8 @@
 """Follow a job's timeline until the job ends, and print it as it grows."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -28,11 +28,11 @@ class Printer:
     def __init__(self, *, json: bool, bar: Bar | None = None) -> None:
         self._json = json
         self._bar = bar or Bar(live=False if json else None)
-        self._began = time.monotonic()
 
     def standing(self, job: jobs.Job) -> None:
         """Show how far the job is."""
-        self._bar.draw(job, time.monotonic() - self._began)
+        until = job.finished_at or datetime.now(UTC)
+        self._bar.draw(job, max(0.0, (until - job.created_at).total_seconds()))
 
     def happened(self, event: jobs.Event) -> None:
         """Print one entry of the timeline."""
@@ -54,7 +54,10 @@ class Printer:
             typer.echo(shapes.dumps(shown))
             return
         self._bar.clear()
-        typer.echo(f"{job.state} after {job.attempt} attempt(s), {shown['costUsd']} USD")
+        told = shown["progress"]
+        batch = told is not None and job.attempt == 0
+        how = f": {told['message']}" if batch else f" after {job.attempt} attempt(s)"
+        typer.echo(f"{job.state}{how}, {shown['costUsd']} USD")
         if job.state == "succeeded" and job.result is not None:
             typer.echo(job.result)
         if job.state != "succeeded" and job.error is not None:
