@@ -73,6 +73,18 @@ async def test_progress_is_shown_on_the_job_and_in_its_timeline(
     assert await jobs.events(job) == [("progress", shown)]
 
 
+async def test_a_message_that_is_too_long_or_cannot_be_stored_is_shown_as_far_as_it_can(
+    jobs: Jobs, context_of: Making
+) -> None:
+    job = await jobs.running()
+
+    await (await context_of(job)).progress(1, 2, "page\x00" + "x" * 5000)
+
+    said = (await jobs.row(job))["progress"]["message"]
+    assert len(said) == 500
+    assert said.startswith("page\N{REPLACEMENT CHARACTER}x")
+
+
 async def test_a_stale_worker_shows_no_progress(jobs: Jobs, context_of: Making) -> None:
     job = await jobs.running()
     ctx = await context_of(job)

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva import failpoints
 from filaviva.broker.connection import Backoff
+from filaviva.canonical import storable
 from filaviva.context import Context
 from filaviva.database.transaction import DATABASE_ERRORS, transact, transient
 from filaviva.errors import CancelRequested, LeaseLost, Retryable
@@ -48,6 +49,7 @@ WHERE id = $1 AND fence = $2 AND state IN ('running', 'cancel_requested') FOR SH
 T = TypeVar("T")
 
 _LONGEST_KEY = 255
+_LONGEST_MESSAGE = 500
 
 # Steps may run side by side; each model call belongs to the step that made it.
 _current_step: ContextVar[str | None] = ContextVar("filaviva_step", default=None)
@@ -166,7 +168,9 @@ class LiveContext(Context):
 
     async def progress(self, done: int, total: int, message: str | None = None) -> None:
         """Show how far the work is; LeaseLost if the job is not ours any more."""
-        shown = to_json({"done": done, "total": total, "message": message}).decode()
+        # It goes to everybody who follows the job: a sentence, not a document.
+        said = None if message is None else storable(message, _LONGEST_MESSAGE)
+        shown = to_json({"done": done, "total": total, "message": said}).decode()
         arguments = (self.job_id, self._job.fence, shown)
         async with self._tools.autocommit.connect() as connection:
             if (await connection.exec_driver_sql(_PROGRESS, arguments)).first() is None:
