@@ -33,6 +33,18 @@ SELECT count(*) FROM filaviva.replays WHERE state = 'running' AND patch IS NOT N
     JOIN filaviva.dead_letters ON dead_letters.id = dead_letter_id
     WHERE dead_letters.job_id = ANY($1::uuid[]))
 """
+# Letters, then groups, each in key order, as everybody locks them.
+_LOCKS: Final[Sequence[str]] = (
+    """
+SELECT 1 FROM filaviva.dead_letters WHERE job_id = ANY($1::uuid[])
+ORDER BY id FOR NO KEY UPDATE
+""",
+    """
+SELECT 1 FROM filaviva.failure_groups WHERE id IN (
+    SELECT group_id FROM filaviva.dead_letters WHERE job_id = ANY($1::uuid[]))
+ORDER BY id FOR NO KEY UPDATE
+""",
+)
 _ERASE: Final[Sequence[str]] = (
     """
 UPDATE filaviva.steps SET input = NULL, input_hash = NULL, output = NULL
@@ -101,6 +113,8 @@ async def erase(connection: AsyncConnection, job_id: UUID, reach: Reach, *, auth
     family = await fetch(connection, _FAMILY, (job_id,))
     ids = [one.id for one in family]
     _refuse_unended(family)
+    for statement in _LOCKS:
+        await connection.exec_driver_sql(statement, (ids,))
     await _refuse_replayed(connection, ids)
     for statement in _ERASE:
         await connection.exec_driver_sql(statement, (ids,))
