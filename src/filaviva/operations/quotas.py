@@ -36,13 +36,24 @@ UPDATE filaviva.submission_keys AS keys SET tokens = x.tokens, filled_at = x.fil
 FROM unnest($1::text[], $2::float8[], $3::timestamptz[]) AS x(key, tokens, filled_at)
 WHERE keys.key = x.key
 """
-# Each look ends at the limit, and begins in the index of waiting jobs. Of a batch only the items
-# wait.
+# Each look ends at the limit. Ranges instead of equality, in the order of the index of waiting
+# jobs, so that the planner walks that one, whatever it believes about states. Of a batch only the
+# items wait.
 _QUEUED = """
-SELECT key, (SELECT count(*) FROM (
-    SELECT FROM filaviva.jobs WHERE state = 'queued' AND jobs.tenant = x.tenant
-        AND parked_reason IS DISTINCT FROM 'items'
-        AND (x.subject IS NULL OR jobs.subject = x.subject) LIMIT x.most) AS waiting)
+SELECT key, CASE WHEN subject IS NULL THEN (
+    SELECT count(*) FROM (
+        SELECT FROM filaviva.jobs WHERE state = 'queued'
+            AND jobs.tenant >= x.tenant AND jobs.tenant <= x.tenant
+            AND parked_reason IS DISTINCT FROM 'items'
+        ORDER BY jobs.tenant, jobs.subject LIMIT x.most) AS waiting)
+ELSE (
+    SELECT count(*) FROM (
+        SELECT FROM filaviva.jobs WHERE state = 'queued'
+            AND (jobs.tenant, jobs.subject) >= (x.tenant, x.subject)
+            AND (jobs.tenant, jobs.subject) <= (x.tenant, x.subject)
+            AND parked_reason IS DISTINCT FROM 'items'
+        ORDER BY jobs.tenant, jobs.subject LIMIT x.most) AS waiting)
+END
 FROM unnest($1::text[], $2::text[], $3::text[], $4::int[]) AS x(key, tenant, subject, most)
 """
 _STORED = """

@@ -5,9 +5,11 @@ each of those jobs leaves with the caller's commit.
 May happen twice: whoever comes second finds the rows gone.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -40,13 +42,14 @@ FROM lines LIMIT $4
 
 # By ctid: no statistics can lead the planner astray, and a row that moved meanwhile is taken in the
 # next round. The jobs are only looked at: a wake-up that comes too late for its job is stale. For
-# the broker it has no priority, which would put it before others whose turn it is.
+# the broker it has no priority, which would put it before others whose turn it is. LATERAL
+# with LIMIT is one look-up by key for each, and a full join is never a nested loop.
 _TAKE = f"""
 WITH lines AS MATERIALIZED (
     SELECT * FROM unnest($2::text[], $3::smallint[], $4::float8[], $5::float8[])
     AS x(tenant, priority, start, stride)),
 offered AS MATERIALIZED (
-    SELECT lines.tenant, lines.priority, offer.place, offer.job_id, lines.start
+    SELECT lines.tenant, lines.priority, offer.place, lines.start
         + lines.stride * row_number() OVER (PARTITION BY lines.tenant, lines.priority
                                             ORDER BY offer.job_id) AS pass
     FROM lines CROSS JOIN LATERAL (
@@ -59,10 +62,12 @@ gone AS (
     DELETE FROM filaviva.turns WHERE ctid = ANY(ARRAY(SELECT place FROM chosen))
     RETURNING job_id, epoch, tenant, priority),
 due AS MATERIALIZED (
-    SELECT jobs.id, jobs.epoch, jobs.issue, jobs.type, jobs.version, jobs.queue,
-        jobs.correlation_id, jobs.traceparent, jobs.not_before, chosen.pass
-    FROM gone JOIN chosen USING (job_id) JOIN filaviva.jobs AS jobs ON jobs.id = gone.job_id
-    WHERE jobs.state = 'queued' AND jobs.epoch = gone.epoch AND jobs.parked_reason IS NULL),
+    SELECT looked.* FROM gone CROSS JOIN LATERAL (
+        SELECT id, jobs.epoch, issue, type, version, jobs.queue, correlation_id, traceparent,
+            not_before
+        FROM filaviva.jobs AS jobs
+        WHERE jobs.id = gone.job_id AND jobs.epoch = gone.epoch AND state = 'queued'
+            AND parked_reason IS NULL LIMIT 1) AS looked),
 issued AS (
     INSERT INTO filaviva.outbox (exchange, routing_key, message_id, type, data, job_id, epoch,
         correlation_id, traceparent, not_before)
@@ -70,9 +75,10 @@ issued AS (
         jsonb_build_object('jobId', id, 'epoch', epoch, 'type', type, 'version', version,
             'queue', queue),
         id, epoch, correlation_id, traceparent, not_before
-    FROM due ORDER BY pass
+    FROM due
     RETURNING {outbox.RETURNING})
-SELECT gone.tenant, gone.priority, issued.* FROM gone LEFT JOIN issued USING (job_id)
+SELECT gone.tenant, gone.priority, gone.job_id, issued.*
+FROM gone FULL JOIN issued ON issued.job_id = gone.job_id
 """
 
 
@@ -114,12 +120,27 @@ async def take(
     )
     arguments = (queue, *columns, each, most, Topology().jobs, wakeups.TYPE)
     found = await fetch(connection, _TAKE, arguments)
-    issued = [OutboxRow(*record[2:]) for record in found if record[2] is not None]
-    return Taken([(record[0], record[1]) for record in found], sorted(issued, key=_by_id))
+    passes = _passes(offers, found)
+    issued = [OutboxRow(*record[3:]) for record in found if record[3] is not None]
+    ordered = sorted(issued, key=lambda row: passes[row.job_id])
+    return Taken([(record[0], record[1]) for record in found], ordered)
 
 
-def _by_id(row: OutboxRow) -> int:
-    return row.id
+def _passes(offers: Sequence[Offer], taken: Sequence[Any]) -> dict[UUID | None, float]:
+    """At which pass each job was taken: that is the order in which they leave."""
+    lines = {(offer.tenant, offer.priority): offer for offer in offers}
+    counts: Counter[tuple[str, int]] = Counter()
+    passes: dict[UUID | None, float] = {}
+    for tenant, priority, job_id, *_ in sorted(taken, key=_by_job):
+        counts[tenant, priority] += 1
+        line = lines[tenant, priority]
+        passes[job_id] = line.start + line.stride * counts[tenant, priority]
+    return passes
+
+
+def _by_job(record: Any) -> UUID:
+    job_id: UUID = record[2]
+    return job_id
 
 
 async def unconfirmed(connection: AsyncConnection, ids: Sequence[int]) -> frozenset[int]:
