@@ -16,7 +16,7 @@ from filaviva.database import connect
 from filaviva.outcome import Canceled, Dead, Effect, Failure, Retry
 from filaviva.relay import Relay
 from filaviva_worker.facts import Settled
-from filaviva_worker.live import Ending
+from filaviva_worker.live import Ending, Rung
 from filaviva_worker.settle import Ended, Settling
 from fixtures.amqp import Proxy
 from fixtures.retrying import Jobs
@@ -381,3 +381,19 @@ async def holding(jobs: Jobs, job: UUID) -> AsyncIterator[None]:
             text("SELECT 1 FROM filaviva.jobs WHERE id = :id FOR UPDATE"), {"id": job}
         )
         yield
+
+
+async def test_work_that_ends_after_it_was_fenced_is_not_counted_once_more(
+    jobs: Jobs, recorder: Recorder
+) -> None:
+    job = await jobs.running()
+    late = await ended(jobs, job, Canceled())
+    late.live.rung = Rung.FENCED
+    # As the ladder gave it up, and the scheduler decided.
+    await jobs.all("UPDATE filaviva.attempts SET outcome = 'canceled'")
+    await jobs.all("UPDATE filaviva.jobs SET state = 'cancel_requested'")
+    await jobs.all("UPDATE filaviva.jobs SET state = 'canceled', fence = fence + 1")
+
+    await recorder.settle(late)
+
+    assert recorder.counted == {job: False}

@@ -34,7 +34,7 @@ from filaviva_worker.claim import Claimed
 from filaviva_worker.complete import Completion, complete
 from filaviva_worker.facts import Settled
 from filaviva_worker.failure import FailedAttempt, fail
-from filaviva_worker.live import Ending, Live
+from filaviva_worker.live import Ending, Live, Rung
 from filaviva_worker.release import closed, record_canceled, release
 
 log = structlog.get_logger("filaviva")
@@ -216,7 +216,7 @@ class Settling:
 
     async def _closed_before(self, void: Sequence[Ended]) -> set[UUID]:
         """Perhaps only the answer to our commit was lost: find the attempts that we have closed."""
-        jobs = [(each.job.id, each.job.fence) for each in void if _closes(each.outcome)]
+        jobs = [(each.job.id, each.job.fence) for each in void if _closes(each)]
         if not jobs:
             return set()
         return await self._until_answered(lambda: transact(self._engine, lambda c: closed(c, jobs)))
@@ -248,8 +248,10 @@ def _absent_or_locked(error: BaseException) -> bool:
     return unreachable(error) or locked(error)
 
 
-def _closes(outcome: Outcome | Ending) -> bool:
-    return isinstance(outcome, Retry | Dead | Canceled) or outcome is Ending.SHUTDOWN
+def _closes(each: Ended) -> bool:
+    if each.live.rung is Rung.FENCED:
+        return False  # closed when it was given up; whoever decided then has told its end
+    return isinstance(each.outcome, Retry | Dead | Canceled) or each.outcome is Ending.SHUTDOWN
 
 
 def _jobs(rows: Sequence[OutboxRow]) -> set[UUID]:
