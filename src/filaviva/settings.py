@@ -166,12 +166,15 @@ class LinksSettings(Group):
         description="signs the links of status pages, 32 characters or more; without one there are "
         "no links",
     )
+    previous_secret: SecretStr | None = Field(
+        default=None, description="the one before: what it signed stays valid"
+    )
     base_url: str = Field(
         default="", description="how end users reach the producer; empty: links are relative"
     )
     days: int = Field(default=30, ge=1, le=3650, description="how long a link is valid")
 
-    @field_validator("secret")
+    @field_validator("secret", "previous_secret")
     @classmethod
     def _long(cls, secret: SecretStr | None) -> SecretStr | None:
         return _long_secret(secret)

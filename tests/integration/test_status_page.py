@@ -4,6 +4,7 @@ import json
 import re
 import time
 from typing import Any
+from urllib.parse import parse_qsl
 from uuid import UUID
 
 import pytest
@@ -12,10 +13,10 @@ from starlette.requests import Request
 from filaviva.operations.links import RIGHTS, Link, Links
 from filaviva.outcome import ErrorClass
 from filaviva_producer.page.view import failure
-from filaviva_producer.page.visit import Wanted, words_for
+from filaviva_producer.page.visit import Wanted, read_link, words_for
 from filaviva_producer.page.words import EN, LANGUAGES, PT, Words
 from fixtures.documents import Document
-from fixtures.producer import LINKS, Producer
+from fixtures.producer import LINKS, SECRET, Producer
 from fixtures.sse import listening
 from fixtures.status_page import HOSTILE, Pages, link, set_job
 from fixtures.timelines import batched, happens, items_end, submitted
@@ -502,3 +503,16 @@ def test_a_token_belongs_to_one_form_of_one_link() -> None:
     assert not LINKS.posted(one, "retry", token)
     assert not LINKS.posted(two, "cancel", token)
     assert not LINKS.signed(one, token)
+
+
+def test_a_link_outlives_a_new_secret_while_the_old_one_is_named() -> None:
+    link = Link(UUID(int=1), "cancel", 9)
+    _, signature = read_link(link.job_id, dict(parse_qsl(LINKS.query(link))))
+    token = LINKS.token(link, "cancel")
+    renewed = Links("a new secret of more than thirty-two characters")
+    both = Links("a new secret of more than thirty-two characters", previous=SECRET)
+
+    assert not renewed.signed(link, signature)
+    assert both.signed(link, signature)
+    assert both.posted(link, "cancel", token)
+    assert both.query(link) == renewed.query(link)

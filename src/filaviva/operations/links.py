@@ -50,8 +50,12 @@ def rights(principal: Principal) -> list[Right]:
 class Links:
     """Make links and recognise them; who knows the secret can do both."""
 
-    def __init__(self, secret: str, *, base_url: str = "", days: float = 30) -> None:
+    def __init__(
+        self, secret: str, *, base_url: str = "", days: float = 30, previous: str | None = None
+    ) -> None:
         self._secret = secret.encode()
+        # What the secret before this one signed stays valid while that is named.
+        self._secrets = [one.encode() for one in (secret, previous) if one]
         self._base_url = base_url.rstrip("/")
         self._days = days
 
@@ -72,7 +76,7 @@ class Links:
 
     def signed(self, link: Link, signature: str) -> bool:
         """Tell whether this link was made by us; it may have expired since."""
-        return hmac.compare_digest(self._sign("link", link).encode(), signature.encode())
+        return self._is_ours("link", link, signature)
 
     def token(self, link: Link, action: str) -> str:
         """Give what a form of the page carries, to show that it came from there."""
@@ -80,9 +84,20 @@ class Links:
 
     def posted(self, link: Link, action: str, token: str) -> bool:
         """Tell whether a form came from the page that this link opens."""
-        return hmac.compare_digest(self.token(link, action).encode(), token.encode())
+        return self._is_ours(f"form {action}", link, token)
+
+    def _is_ours(self, purpose: str, link: Link, signature: str) -> bool:
+        given = signature.encode()
+        return any(
+            hmac.compare_digest(_signature(secret, purpose, link), given)
+            for secret in self._secrets
+        )
 
     def _sign(self, purpose: str, link: Link) -> str:
-        signed = f"filaviva 1\n{purpose}\n{link.job_id}\n{link.can}\n{link.expires}"
-        found = hmac.digest(self._secret, signed.encode(), hashlib.sha256)
-        return base64.urlsafe_b64encode(found).rstrip(b"=").decode()
+        return _signature(self._secret, purpose, link).decode()
+
+
+def _signature(secret: bytes, purpose: str, link: Link) -> bytes:
+    signed = f"filaviva 1\n{purpose}\n{link.job_id}\n{link.can}\n{link.expires}"
+    found = hmac.digest(secret, signed.encode(), hashlib.sha256)
+    return base64.urlsafe_b64encode(found).rstrip(b"=")

@@ -170,7 +170,13 @@ def _streaming(parts: Parts) -> Streaming:
 
 
 def _links(settings: Settings) -> Links | None:
-    secret, base_url = settings.links.secret, settings.links.base_url
-    if secret is None:
+    links = settings.links
+    if links.secret is None:
         return None
-    return Links(secret.get_secret_value(), base_url=base_url, days=settings.links.days)
+    previous = links.previous_secret
+    return Links(
+        links.secret.get_secret_value(),
+        base_url=links.base_url,
+        days=links.days,
+        previous=None if previous is None else previous.get_secret_value(),
+    )
