@@ -157,7 +157,7 @@ async def test_two_workers_together_never_run_more_than_the_tenants_limit(
     second = journey.start("worker")
     await second.ready()
 
-    ids = await asyncio.gather(*(journey.submit(seconds=0.05) for _ in range(40)))
+    ids = await asyncio.gather(*(journey.submit(seconds=0.05) for _ in range(24)))
     await journey.succeeded(*ids)
 
     rows = await journey.fetch("SELECT started_at, finished_at FROM filaviva.attempts")
@@ -167,7 +167,7 @@ async def test_two_workers_together_never_run_more_than_the_tenants_limit(
         running += change
         most = max(most, running)
     assert most == 3
-    assert len(rows) == 40
+    assert len(rows) == 24
     workers = await journey.value("SELECT count(DISTINCT worker) FROM filaviva.attempts")
     assert workers == 2
     assert await until(lambda: journey.value("SELECT count(*) = 0 FROM filaviva.outbox"))
