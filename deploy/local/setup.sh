@@ -40,3 +40,6 @@ for member in . contracts services/* examples/invoices; do
 done
 install --require-hashes -r requirements/all.txt
 install --no-deps --no-build-isolation "${ours[@]}"
+
+# Compiled once and not at every start of a process, also where Python may not write that down itself.
+.venv/bin/python -m compileall -q -j 0 .venv/lib src contracts/src services/*/src examples/*/src >/dev/null || true

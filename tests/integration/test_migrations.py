@@ -5,12 +5,14 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from filaviva import database
 from filaviva.database import connect, migrate
 from filaviva.database.migrate import newest_revision, present_revision
 
+MIGRATIONS = Path(database.__file__).parent / "migrations"
 _JOB = """
 INSERT INTO filaviva.jobs (id, tenant, type, version, queue, max_attempts, payload, fingerprint,
     idempotency_key, correlation_id)
@@ -23,11 +25,16 @@ SELECT id, 1, 'openai', 'gpt' FROM filaviva.jobs, generate_series(1, 2)
 """
 
 
+def test_the_newest_revision_is_the_one_that_the_scripts_lead_to() -> None:
+    configuration = Config()
+    configuration.set_main_option("script_location", str(MIGRATIONS))
+
+    assert ScriptDirectory.from_config(configuration).get_current_head() == newest_revision()
+
+
 def first_revision(connection: Connection) -> None:
     configuration = Config()
-    configuration.set_main_option(
-        "script_location", str(Path(database.__file__).parent / "migrations")
-    )
+    configuration.set_main_option("script_location", str(MIGRATIONS))
     configuration.attributes["connection"] = connection
     command.upgrade(configuration, "0001")
 
