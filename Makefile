@@ -24,7 +24,7 @@ dev: setup ## the stack in the foreground, restarted on change; Ctrl-C ends all 
 	@$(BIN)/python -m filaviva.dev --app invoices.app:app --reload
 
 test: setup lint types imports servers ## everything CI runs
-	@$(BIN)/pytest -n 2 --dist loadfile -m "not alone and $(SHORT)"
+	@$(BIN)/pytest -n 3 --dist loadfile -m "not alone and $(SHORT)"
 	@$(BIN)/pytest -m "alone and $(SHORT)"
 
 test-unit: setup ## the tests that need no server

@@ -17,16 +17,17 @@ from filaviva.service import wait
 CHANNEL = "filaviva_jobs"
 CANCELS = "filaviva_cancels"  # "job:fence" of what its worker is to stop
 EVERYTHING = "*"
-_MOST = 150  # a payload holds 8000 bytes
+_MOST_BYTES = 7999  # that a payload holds
 
 log = structlog.get_logger("filaviva")
 
 
 async def send(connection: AsyncConnection, channel: str, words: Iterable[str]) -> None:
     """Notify with the caller's commit; too many words are told as `EVERYTHING`."""
-    several = list(words)
-    if several:
-        payload = EVERYTHING if len(several) > _MOST else ",".join(several)
+    payload = ",".join(words)
+    if len(payload) > _MOST_BYTES:
+        payload = EVERYTHING
+    if payload:
         await connection.exec_driver_sql("SELECT pg_notify($1, $2)", (channel, payload))
 
 

@@ -109,6 +109,7 @@ async def test_a_station_killed_there_loses_and_doubles_nothing(
     await journey.succeeded(*cargo.all, seconds=60)
     await nothing_is_left(journey, cargo)
     await it_was_told_once(journey, why)
+    await until(lambda: not victim.alive, seconds=20)  # the last point comes after all is told
     reviving.cancel()
 
     assert victim.process.returncode == -9, f"{station} never came to {point}"

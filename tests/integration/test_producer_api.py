@@ -200,9 +200,9 @@ WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"labels": {f"l{n}": "x" for n in range(17)}}, "/labels"),
     ({"subject": ""}, "/subject"),
     ({"subject": "x" * 257}, "/subject"),
-    ({"items": [{"n": 1}]}, "/items"),
+    ({"items": [{"n": 1}]}, "/data"),
     ({"budgetUsd": "1.00"}, "/budgetUsd"),
-    ({"callbackUrl": "https://example.com"}, "/callbackUrl"),
+    ({"callbackUrl": "ftp://example.com"}, "/callbackUrl"),
     ({"max_attempts": 3}, "/max_attempts"),
     ({"a/b": 3}, "/a~1b"),
 ]
