@@ -352,3 +352,22 @@ async def test_a_notification_names_jobs_and_fences_and_nonsense_is_passed_over(
 
     assert (mine.ending, other.ending) == (Ending.CANCELED, None)
     assert hurried == [1]
+
+
+async def test_a_heart_whose_connection_the_server_ends_goes_on_with_another(
+    database: str, jobs: Jobs
+) -> None:
+    """At every moment of the connection's life: idle, and with a statement on its way."""
+    job = await jobs.running(lease="60 s")
+    ends = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'filaviva-heartbeat' AND datname = current_database()"
+    )
+
+    async with beating(database) as it:
+        it.alive(job)
+        for _ in range(5):
+            await beats(jobs, 1)
+            await jobs.all(ends)
+            it.heart.hurry()
+        await beats(jobs)

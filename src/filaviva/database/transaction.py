@@ -26,8 +26,16 @@ DATABASE_ERRORS = (
     PoolExhausted,
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server has said goodbye, the driver has not noticed yet
     OSError,
     TimeoutError,
+)
+_ABSENCES = (
+    OSError,
+    TimeoutError,
+    PoolExhausted,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
 )
 
 # 08 connection, 53 resources, 57 shutdown and crash, 25006 a standby that was just promoted from.
@@ -73,7 +81,7 @@ def words(error: BaseException) -> str:
 
 def unreachable(error: BaseException) -> bool:
     """Tell whether the database was not there, as against: it refused what was asked."""
-    if isinstance(error, OSError | TimeoutError | PoolExhausted | asyncpg.InterfaceError):
+    if isinstance(error, _ABSENCES):
         return True
     if not isinstance(error, DBAPIError | asyncpg.PostgresError):
         return False

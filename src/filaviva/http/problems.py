@@ -50,6 +50,7 @@ _ABSENT = (
     OSError,
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
 )
 
 log = structlog.get_logger("filaviva")

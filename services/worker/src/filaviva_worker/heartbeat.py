@@ -20,6 +20,7 @@ import asyncpg
 import structlog
 
 from filaviva.database.engine import driver_url
+from filaviva.database.transaction import DATABASE_ERRORS
 from filaviva_worker.live import Ending, LiveJobs
 
 log = structlog.get_logger("filaviva")
@@ -128,7 +129,7 @@ class Heartbeat:
             try:
                 connection = connection or await self._connect()
                 await self._once(connection)
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as away:
+            except DATABASE_ERRORS as away:
                 log.warning("heartbeat failed", why=f"{type(away).__name__}: {away}")
                 if connection is not None:
                     connection.terminate()
@@ -143,7 +144,11 @@ class Heartbeat:
 
     async def _connect(self) -> asyncpg.Connection:
         address, arguments = driver_url(self._url)
-        settings = {"application_name": "filaviva-heartbeat", "statement_timeout": "5000"}
+        settings = {
+            "application_name": "filaviva-heartbeat",
+            "statement_timeout": "5000",
+            "enable_seqscan": "off",  # as every hot station: see `connect`
+        }
         arguments.setdefault("server_settings", {}).update(settings)
         patience = {"timeout": 5, "command_timeout": 5, **arguments}
         return await asyncpg.connect(address.replace("+asyncpg", ""), **patience)
@@ -186,5 +191,5 @@ class Heartbeat:
         try:
             await connection.execute(_GONE, self._presence.id)
             await connection.close()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as away:
+        except DATABASE_ERRORS as away:
             log.info("left without a word; the others will notice", why=str(away))
