@@ -17,6 +17,7 @@ from uuid import uuid4
 import aio_pika
 import asyncpg
 import psutil
+import uvloop
 
 from benchmarks.latency import latency_of_jobs, latency_of_raw, latency_over_http
 from benchmarks.servers import Servers, median, raw, service, show, until
@@ -218,7 +219,7 @@ def main() -> int:
         servers = Servers(Path(state), chosen.broker_version)
         try:
             servers.start()
-            found = asyncio.run(measure(servers, chosen.jobs, chosen.rounds))
+            found = uvloop.run(measure(servers, chosen.jobs, chosen.rounds))
         finally:
             servers.stop()
     failed = missed(found)

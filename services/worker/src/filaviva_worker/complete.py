@@ -45,7 +45,7 @@ WHERE done.id IS NOT NULL OR (locked.fence = wanted.fence AND locked.state = 'su
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Completion:
     """One job's result (JSON text or None) and the statements that commit with it."""
 

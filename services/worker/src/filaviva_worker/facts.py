@@ -23,7 +23,7 @@ class NotRun:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settled:
     """A fact: an outcome is recorded (`counted`), or void because the lease was lost.
 

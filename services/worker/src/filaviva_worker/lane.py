@@ -306,7 +306,8 @@ class Lane:
         mark = f"{self.queue}/{job.priority}"
         self.watermarks[mark] = max(job.due_at, self.watermarks.get(mark, 0.0))
         self._facts.claimed(job)
-        self._following.items_changed((job.parent_id,))
+        if job.parent_id is not None:
+            self._following.items_changed((job.parent_id,))
         self._tasks[job.id] = asyncio.create_task(self._attempt(job, handler))
 
     async def _attempt(self, job: Claimed, handler: Handler) -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 from filaviva.broker.consumer import Delivery
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Held:
     """The unacknowledged delivery of a running job."""
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
+# As the driver gives them: made, hashed and compared in C, a dozen times for each job.
+from asyncpg.pgproto.pgproto import UUID
 from pydantic_core import from_json
 
 from filaviva.broker.consumer import Delivery
@@ -17,7 +18,8 @@ _GREATEST_EPOCH, _GREATEST_VERSION = 2**63 - 1, 2**31 - 1
 _TYPE = f"{WakeUpContract.contract_type}.v{WakeUpContract.contract_version}"
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, like all that is made once for each job: that would triple what it costs.
+@dataclass(slots=True)
 class WakeUp:
     """A job is due: ids only."""
 
