@@ -7,11 +7,9 @@ import argparse
 import asyncio
 import json
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from uuid import uuid4
 
 import aio_pika
@@ -20,7 +18,7 @@ import psutil
 import uvloop
 
 from benchmarks.latency import latency_of_jobs, latency_of_raw, latency_over_http
-from benchmarks.servers import Servers, median, raw, service, show, until
+from benchmarks.servers import Servers, median, raw, running, service, show, until
 from benchmarks.submissions import submission
 from filaviva.broker.publisher import Publisher
 from filaviva.database import connect
@@ -215,13 +213,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--broker-version", choices=["system", "4.3"], default="system")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="filaviva-bench-") as state:
-        servers = Servers(Path(state), chosen.broker_version)
-        try:
-            servers.start()
-            found = uvloop.run(measure(servers, chosen.jobs, chosen.rounds))
-        finally:
-            servers.stop()
+    with running(chosen.broker_version) as servers:
+        found = uvloop.run(measure(servers, chosen.jobs, chosen.rounds))
     failed = missed(found)
     print(f"\nmissed: {', '.join(failed)}" if failed else "\nevery goal is met")
     return 1 if failed else 0

@@ -8,17 +8,15 @@ as if there were none.
 import argparse
 import asyncio
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import asyncpg
 
 from benchmarks.__main__ import reset
-from benchmarks.servers import Servers, median, service, show, until
+from benchmarks.servers import Servers, median, running, service, show, until
 from benchmarks.submissions import submission
 from filaviva.broker.depths import QueueDepths
 from filaviva.broker.publisher import Publisher
@@ -123,13 +121,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=50_000)
     parser.add_argument("--broker-version", choices=["system", "4.3"], default="system")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="filaviva-bench-") as state:
-        servers = Servers(Path(state), chosen.broker_version)
-        try:
-            servers.start()
-            slowest = asyncio.run(compare(servers, chosen.jobs))
-        finally:
-            servers.stop()
+    with running(chosen.broker_version) as servers:
+        slowest = asyncio.run(compare(servers, chosen.jobs))
     return 0 if slowest <= GOAL_SECONDS else 1
 
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -59,6 +60,18 @@ class Servers:
             "postgres": tree_cpu(self.postgres.pid),
             "broker": tree_cpu(self.broker.pid),
         }
+
+
+@contextmanager
+def running(version: str) -> Iterator[Servers]:
+    """Servers for one run, gone with all they held at its end."""
+    with tempfile.TemporaryDirectory(prefix="filaviva-bench-") as state:
+        servers = Servers(Path(state), version)
+        try:
+            servers.start()
+            yield servers
+        finally:
+            servers.stop()
 
 
 @contextmanager

@@ -11,12 +11,10 @@ import json
 import random
 import re
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from uuid import UUID
 
 import asyncpg
@@ -24,7 +22,7 @@ import httpx2
 import psutil
 
 from benchmarks.__main__ import cpu_of, reset, submission
-from benchmarks.servers import Servers, free_port, median, service, show
+from benchmarks.servers import Servers, free_port, median, running, service, show
 from filaviva.database import connect
 from filaviva.notify import Notifier
 from filaviva.operations import keys
@@ -243,13 +241,8 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--broker-version", choices=["system", "4.3"], default="system")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="filaviva-bench-") as state:
-        servers = Servers(Path(state), chosen.broker_version)
-        try:
-            servers.start()
-            memory, lag = asyncio.run(measure(servers, chosen.streams))
-        finally:
-            servers.stop()
+    with running(chosen.broker_version) as servers:
+        memory, lag = asyncio.run(measure(servers, chosen.streams))
     return 0 if memory <= GOAL_MB and lag <= GOAL_SECONDS else 1
 
 

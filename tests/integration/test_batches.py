@@ -13,7 +13,6 @@ from filaviva.operations.batches import Followed, follow
 from filaviva.operations.cancel import cancel
 from filaviva.operations.following import Following
 from filaviva.operations.requeue import requeue
-from filaviva.operations.submission import Submission
 from filaviva.operations.submit import Submitter
 from filaviva.outbox import OutboxRow
 from filaviva_retry_scheduler import deadlines
@@ -23,6 +22,7 @@ from filaviva_worker.claim import claim
 from filaviva_worker.complete import Completion, complete
 from filaviva_worker.wakeup import WakeUp
 from fixtures.retrying import Jobs, KnownDepths, Told
+from fixtures.submissions import submission
 
 pytestmark = pytest.mark.usefixtures("events_under_lock")
 
@@ -41,23 +41,10 @@ class Batches:
         """Keep a batch; give its id and its items'."""
         self._count += 1
         kept = await self._submitter.submit(
-            Submission(
-                tenant="default",
+            submission(
                 idempotency_key=f"batch-{self._count}",
-                fingerprint=b"1",
                 type="invoice.extract",
-                version=1,
                 queue="llm",
-                payload="{}",
-                max_attempts=5,
-                priority=4,
-                not_before=None,
-                deadline=None,
-                labels="{}",
-                subject=None,
-                submitted_by="key",
-                correlation_id="c",
-                traceparent=None,
                 batch=Batch(tuple(f'{{"n": {n}}}' for n in range(total)), **policy),
             )
         )

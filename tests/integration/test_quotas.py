@@ -17,6 +17,7 @@ from filaviva.operations.quotas import Quotas
 from filaviva.operations.submission import Submission
 from filaviva.operations.submit import Submitted, Submitter
 from fixtures.retrying import Jobs
+from fixtures.submissions import submission
 
 
 async def put(engine: AsyncEngine, tenant: str, subject: str = "", **figures: Any) -> None:
@@ -62,27 +63,7 @@ async def producers(database: str) -> Any:
 
 
 def wanted(tenant: str, *keys: object, subject: str | None = None) -> list[Submission]:
-    return [
-        Submission(
-            tenant=tenant,
-            idempotency_key=f"k-{key}",
-            fingerprint=b"f",
-            type="test.echo",
-            version=1,
-            queue="tests",
-            payload="{}",
-            max_attempts=5,
-            priority=4,
-            not_before=None,
-            deadline=None,
-            labels="{}",
-            subject=subject,
-            submitted_by="key",
-            correlation_id="c",
-            traceparent=None,
-        )
-        for key in keys
-    ]
+    return [submission(tenant=tenant, idempotency_key=f"k-{key}", subject=subject) for key in keys]
 
 
 def refused(answers: Sequence[Submitted | Rejected]) -> list[Rejected]:

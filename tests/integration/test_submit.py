@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from filaviva.errors import Rejected, Unreachable
 from filaviva.operations.submission import Submission
 from filaviva.operations.submit import Limits, Submitted, Submitter
 from filaviva.outbox import OutboxRow
+from fixtures.submissions import submission as plain_submission
 from fixtures.thief import Thief
 
 
@@ -50,25 +50,9 @@ def submitter(engine: AsyncEngine, relayed: Relayed) -> Submitter:
 
 
 def submission(key: str, payload: str = '{"n": 1}', **changes: Any) -> Submission:
-    made = Submission(
-        tenant="default",
-        idempotency_key=key,
-        fingerprint=hashlib.sha256(payload.encode()).digest(),
-        type="test.echo",
-        version=1,
-        queue="tests",
-        payload=payload,
-        max_attempts=5,
-        priority=4,
-        not_before=None,
-        deadline=None,
-        labels="{}",
-        subject=None,
-        submitted_by="key",
-        correlation_id="correlation",
-        traceparent=None,
-    )
-    return replace(made, **changes)
+    fingerprint = hashlib.sha256(payload.encode()).digest()
+    plain = {"idempotency_key": key, "fingerprint": fingerprint, "payload": payload}
+    return plain_submission(**{**plain, "correlation_id": "correlation", **changes})
 
 
 async def rows(engine: AsyncEngine, statement: str) -> list[Any]:

@@ -20,7 +20,6 @@ from filaviva import notify
 from filaviva.broker.topology import Topology
 from filaviva.database.transaction import transact
 from filaviva.operations.requeue import requeue
-from filaviva.operations.submission import Submission
 from filaviva.operations.submit import Submitter
 from filaviva.outcome import Failure, Retry
 from filaviva_retry_scheduler import deadlines, moved, parked
@@ -35,28 +34,11 @@ from filaviva_worker.wakeup import WakeUp
 from fixtures.dying import Morgue
 from fixtures.running import claimed, tools
 from fixtures.statements import modules
+from fixtures.submissions import submission
 from fixtures.waiting import until
 
 TOPOLOGY = Topology()
 FAILURE = Retry(Failure("upstream", "ServerError", "it broke"))
-SUBMISSION = Submission(
-    tenant="default",
-    idempotency_key="k",
-    fingerprint=b"",
-    type="invoice.extract",
-    version=1,
-    queue="llm",
-    payload="{}",
-    max_attempts=5,
-    priority=4,
-    not_before=None,
-    deadline=None,
-    labels="{}",
-    subject=None,
-    submitted_by="key",
-    correlation_id="c",
-    traceparent=None,
-)
 
 
 class Stations:
@@ -72,9 +54,8 @@ class Stations:
 
     async def submit(self) -> UUID:
         """Submit a job."""
-        key = uuid4().hex
-        submission = Submission(**{**_fields(SUBMISSION), "idempotency_key": key})
-        return (await Submitter(self.engine, lambda _: None).submit(submission)).job_id
+        wanted = submission(idempotency_key=uuid4().hex, type="invoice.extract", queue="llm")
+        return (await Submitter(self.engine, lambda _: None).submit(wanted)).job_id
 
     async def claim(self, job: UUID) -> int:
         """Claim it, whatever its pause; give the fence."""
@@ -91,10 +72,6 @@ class Stations:
         """The context of its present attempt."""
         mine = await claimed(self.morgue, job)
         return LiveContext(mine, Live(mine.id, mine.fence, 1e9), tools(self.engine))
-
-
-def _fields(submission: Submission) -> dict[str, Any]:
-    return {name: getattr(submission, name) for name in submission.__dataclass_fields__}
 
 
 @pytest.fixture
