@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.database.transaction import DATABASE_ERRORS
-from filaviva.service import wait
+from filaviva.service import first_of, wait
 
 log = structlog.get_logger("filaviva")
 _PAUSE = 1.0
@@ -45,7 +45,7 @@ class Listening:
             connection.add_termination_listener(lambda _: ended.set())
             await connection.add_listener(self._channel, self._notified)
             self._heard(None)
-            await _first(stop, ended)
+            await first_of(stop, ended)
 
     def _notified(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         self._heard(payload)
@@ -59,12 +59,3 @@ def told(*hearers: Callable[[str | None], None]) -> Callable[[str | None], None]
             hear(payload)
 
     return heard
-
-
-async def _first(*events: asyncio.Event) -> None:
-    waiting = [asyncio.create_task(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waiting:
-            task.cancel()

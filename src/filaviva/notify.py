@@ -12,7 +12,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.database.transaction import DATABASE_ERRORS
-from filaviva.service import wait
+from filaviva.service import first_of, wait
 
 CHANNEL = "filaviva_jobs"
 CANCELS = "filaviva_cancels"  # "job:fence" of what its worker is to stop
@@ -49,10 +49,7 @@ class Notifier:
     async def run(self, stop: asyncio.Event) -> None:
         """Send what has been collected, until stopped; then send the rest."""
         while not stop.is_set():
-            waiting = {asyncio.create_task(self._some.wait()), asyncio.create_task(stop.wait())}
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in waiting:
-                task.cancel()
+            await first_of(self._some, stop)
             await self.step()
             await wait(stop, self._every)
         await self.step()

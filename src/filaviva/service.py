@@ -161,11 +161,11 @@ async def end_within(seconds: float, tasks: Iterable["asyncio.Task[None]"]) -> i
     return len(late)
 
 
-async def first_of(*events: asyncio.Event) -> None:
-    """Wait until one of these is set."""
+async def first_of(*events: asyncio.Event, seconds: float | None = None) -> None:
+    """Wait until one of these is set, or the time is up."""
     tasks = [asyncio.ensure_future(event.wait()) for event in events]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()

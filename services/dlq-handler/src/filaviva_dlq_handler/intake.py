@@ -20,7 +20,7 @@ from filaviva.broker.topology import Topology
 from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
 from filaviva.errors import Flaw
 from filaviva.registry import Registry
-from filaviva.service import wait
+from filaviva.service import first_of, wait
 from filaviva_dlq_handler import job_rows
 from filaviva_dlq_handler.arrival import Arrival, read
 from filaviva_dlq_handler.filing import Filed, file
@@ -78,7 +78,7 @@ class Intake:
     async def run(self, stop: asyncio.Event) -> None:
         """File until stopped; on failure pause and keep everything."""
         while not stop.is_set():
-            await self._some_or(stop)
+            await first_of(self._some, stop)
             try:
                 await self.step()
             except DATABASE_ERRORS as away:
@@ -142,11 +142,3 @@ class Intake:
                 break
             batch.append(self._ready.popleft())
         return batch
-
-    async def _some_or(self, stop: asyncio.Event) -> None:
-        turns = {asyncio.create_task(self._some.wait()), asyncio.create_task(stop.wait())}
-        try:
-            await asyncio.wait(turns, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for turn in turns:
-                turn.cancel()

@@ -24,7 +24,7 @@ from filaviva.operations.corrections import corrected, validator
 from filaviva.operations.requeue import requeue
 from filaviva.outbox import OutboxRow
 from filaviva.registry import Registry
-from filaviva.service import wait
+from filaviva.service import first_of
 from filaviva.telemetry.metrics import Metrics
 from filaviva_dlq_handler import replay_rows
 from filaviva_dlq_handler.replay_rows import Due, Replay
@@ -92,7 +92,7 @@ class Sending:
                 log.warning("replays wait for the database", why=str(away)[:200])
                 sent = 0
             if sent == 0:
-                await self._next_turn(stop)
+                await first_of(self._wanted, stop, seconds=self._pause)
 
     async def step(self) -> int:
         """Give every running replay one turn; return how many letters went."""
@@ -183,17 +183,6 @@ class Sending:
         if replay is None:
             return ()
         return await replay_rows.hold_foreign(connection, replay, _HELD_SECONDS)
-
-    async def _next_turn(self, stop: asyncio.Event) -> None:
-        turns = {
-            asyncio.create_task(self._wanted.wait()),
-            asyncio.create_task(wait(stop, self._pause)),
-        }
-        try:
-            await asyncio.wait(turns, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for turn in turns:
-                turn.cancel()
 
 
 def _outgoing(letter: Any, replay_id: UUID) -> Outgoing:

@@ -4,7 +4,6 @@ NOTIFY is a hint that may be lost; the question is asked in any case, each 0.25 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -12,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.database.transaction import DATABASE_ERRORS
 from filaviva.operations import jobs
-from filaviva.service import wait
+from filaviva.service import first_of, wait
 
 _SOONEST = 0.02
 _FAST = 0.25
@@ -75,11 +74,11 @@ class Watch:
         while not stop.is_set():
             if not self._waiters:
                 self._some.clear()
-                await _first(self._some.wait, stop.wait)
+                await first_of(self._some, stop)
             told = await self.step()
             pause = _FAST if told else min(2 * pause, _SLOW)
             await wait(stop, _SOONEST)
-            await _first(self._hurry.wait, stop.wait, seconds=pause)
+            await first_of(self._hurry, stop, seconds=pause)
 
     async def step(self) -> int:
         """Ask once for all; return how many were told that their job changed."""
@@ -102,13 +101,3 @@ class Watch:
 def _tell(waiter: _Waiter, *, changed: bool) -> None:
     if not waiter.changed.done():
         waiter.changed.set_result(changed)
-
-
-async def _first(*waits: Callable[[], Awaitable[object]], seconds: float | None = None) -> None:
-    """Wait until one of these is over, or the time is up."""
-    tasks = [asyncio.ensure_future(one()) for one in waits]
-    try:
-        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()

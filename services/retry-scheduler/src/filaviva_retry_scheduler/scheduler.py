@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import Protocol
 from uuid import uuid4
 
 import structlog
@@ -22,7 +22,7 @@ from filaviva.broker.messages import Confirmed, Offending, Outgoing, Published
 from filaviva.broker.topology import Topology
 from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
 from filaviva.failpoints import passing
-from filaviva.service import wait
+from filaviva.service import first_of, wait
 from filaviva_retry_scheduler.announcer import Announcer
 from filaviva_retry_scheduler.decide import Decided, decide
 from filaviva_retry_scheduler.facts import Fact, RequestDropped, RequestUnreadable
@@ -79,9 +79,8 @@ class Scheduler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Decide until stopped."""
-        stopped = asyncio.create_task(stop.wait())
         while not stop.is_set():
-            await self._arrival(stopped)
+            await first_of(self._some, stop)
             try:
                 await self.step()
                 self._backoff.reset()
@@ -101,11 +100,6 @@ class Scheduler:
                 await self._pass_on(arrival)
         await self._decide([arrival for arrival in arrivals if isinstance(arrival, Request)])
         return len(taken)
-
-    async def _arrival(self, stopped: asyncio.Task[Literal[True]]) -> None:
-        some = asyncio.create_task(self._some.wait())
-        await asyncio.wait([some, stopped], return_when=asyncio.FIRST_COMPLETED)
-        some.cancel()
 
     def _put(self, *deliveries: Delivery) -> None:
         self._waiting.extend(deliveries)

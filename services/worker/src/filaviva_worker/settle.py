@@ -30,6 +30,7 @@ from filaviva.handler import Handler
 from filaviva.outbox import OutboxRow
 from filaviva.outcome import Canceled, Dead, Done, Outcome, Retry
 from filaviva.relay import Relay
+from filaviva.service import first_of
 from filaviva_worker.claim import Claimed
 from filaviva_worker.complete import Completion, complete
 from filaviva_worker.facts import Settled
@@ -84,7 +85,7 @@ class Settling:
         while not (stop.is_set() and not self._ended):
             if not self._ended:
                 self._some.clear()
-                await _first(self._some, stop)
+                await first_of(self._some, stop)
             else:
                 await self.step()
         await asyncio.gather(*self._apart)
@@ -256,12 +257,3 @@ def _closes(each: Ended) -> bool:
 
 def _jobs(rows: Sequence[OutboxRow]) -> set[UUID]:
     return {row.job_id for row in rows if row.job_id is not None}
-
-
-async def _first(*events: asyncio.Event) -> None:
-    tasks = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
