@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.database.transaction import DATABASE_ERRORS
 from filaviva.listening import Listening
-from filaviva.service import wait
+from filaviva.service import first_of
 
 log = structlog.get_logger("filaviva")
 
@@ -40,7 +40,7 @@ class Refreshing:
             group.create_task(listening.run(stop), name=f"{self._channel} listening")
             while not stop.is_set():
                 await self.step()
-                await self._next_turn(stop)
+                await first_of(self._changed, stop, seconds=self._poll)
 
     async def step(self) -> int:
         """Read once; return 0 if the database did not answer."""
@@ -52,14 +52,3 @@ class Refreshing:
             log.warning("not refreshed", channel=self._channel, why=str(away)[:200])
             return 0
         return 1
-
-    async def _next_turn(self, stop: asyncio.Event) -> None:
-        turns = {
-            asyncio.create_task(self._changed.wait()),
-            asyncio.create_task(wait(stop, self._poll)),
-        }
-        try:
-            await asyncio.wait(turns, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for turn in turns:
-                turn.cancel()

@@ -13,12 +13,10 @@ from typing import Any, Final
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.database.transaction import DATABASE_ERRORS
 from filaviva.errors import ConfigurationError, Flaw
-from filaviva.listening import Listening
 from filaviva.policy import StoredPolicy
+from filaviva.refreshing import Refreshing
 from filaviva.schemas import SchemaCheck
-from filaviva.service import wait
 
 log = structlog.get_logger("filaviva")
 
@@ -55,8 +53,7 @@ class Registry:
 
     def __init__(self, engine: AsyncEngine, *, poll: float = 15) -> None:
         self._engine = engine
-        self._poll = poll
-        self._changed = asyncio.Event()
+        self._refreshing = Refreshing(engine, CHANNEL, self._read, poll=poll)
         self._contracts: dict[str, dict[int, Registered]] = {}
         self._rows: dict[tuple[Any, ...], Registered] = {}
 
@@ -94,42 +91,25 @@ class Registry:
     async def refresh(self) -> None:
         """Read the table again; what did not change is not compiled again."""
         async with self._engine.connect() as connection:
-            rows = await _rows(connection)
+            await self._read(connection)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Keep the cache fresh until stopped; while the database is away the old one serves."""
+        await self._refreshing.run(stop)
+
+    async def step(self) -> int:
+        """Refresh once; return how many versions there are."""
+        await self._refreshing.step()
+        return len(self._rows)
+
+    async def _read(self, connection: AsyncConnection) -> None:
+        rows = await _rows(connection)
         known = {row: self._rows.get(row) or _compiled(row) for row in rows}
         self._rows = {row: found for row, found in known.items() if found is not None}
         contracts: dict[str, dict[int, Registered]] = {}
         for registered in self._rows.values():
             contracts.setdefault(registered.type, {})[registered.version] = registered
         self._contracts = contracts
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Keep the cache fresh until stopped; while the database is away the old one serves."""
-        listening = Listening(self._engine, CHANNEL, lambda _: self._changed.set())
-        async with asyncio.TaskGroup() as group:
-            group.create_task(listening.run(stop), name="contracts listening")
-            while not stop.is_set():
-                await self.step()
-                await self._next_turn(stop)
-
-    async def step(self) -> int:
-        """Refresh once; return how many versions there are."""
-        self._changed.clear()
-        try:
-            await self.refresh()
-        except DATABASE_ERRORS as away:
-            log.warning("contracts not refreshed, the known ones serve", why=str(away)[:200])
-        return len(self._rows)
-
-    async def _next_turn(self, stop: asyncio.Event) -> None:
-        turns = {
-            asyncio.create_task(self._changed.wait()),
-            asyncio.create_task(wait(stop, self._poll)),
-        }
-        try:
-            await asyncio.wait(turns, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for turn in turns:
-                turn.cancel()
 
 
 async def _rows(connection: AsyncConnection) -> list[tuple[Any, ...]]:

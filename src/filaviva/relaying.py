@@ -16,7 +16,8 @@ from filaviva.broker.publisher import Publisher
 from filaviva.database import connect
 from filaviva.database.transaction import DATABASE_ERRORS, code, transact, words
 from filaviva.errors import ConfigurationError
-from filaviva.relay import BatchRelayed, Fact, Relay, RowParked
+from filaviva.relay import Relay
+from filaviva.relay_meter import Meter
 from filaviva.service import LoopLag, serve, wait
 from filaviva.service_outbox import DEFINITION, NAME, OF_A_SERVICE
 from filaviva.settings import Settings
@@ -35,7 +36,6 @@ _NO_RIGHT: Final = "42501"
 _COUNT: Final = f"""
 SELECT count(*) FROM (SELECT FROM {NAME} LIMIT 100000) AS waiting
 """
-_OUTCOMES: Final = ("confirmed", "unroutable", "offending", "not_ready", "unknown")
 
 
 async def relay(settings: Settings, stop: asyncio.Event) -> None:
@@ -114,23 +114,6 @@ class Watch:
         self.problems = []
         self._metrics.outbox_pending.set(waiting)
         return waiting
-
-
-class Meter:
-    """Turn the relay's facts into metrics; a parked row is told, for a person must look at it."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._confirms = {one: metrics.publish_confirm.labels(one) for one in _OUTCOMES}
-
-    def __call__(self, fact: Fact) -> None:
-        """Take in one fact."""
-        match fact:
-            case BatchRelayed():
-                for outcome, confirm in self._confirms.items():
-                    if getattr(fact, outcome):
-                        confirm.observe(fact.seconds)
-            case RowParked(row, kind, why):
-                log.error("parked", kind=kind, message_id=row.message_id, why=why)
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from filaviva.operations.quotas import Quotas
 from filaviva.operations.submit import Submitter
 from filaviva.registry import Registry
 from filaviva.relay import Relay
+from filaviva.relay_meter import Meter
 from filaviva.service import LoopLag, serve
 from filaviva.settings import Settings
 from filaviva.telemetry.endpoint import Endpoint
@@ -29,7 +30,6 @@ from filaviva.turns import Turns
 from filaviva_producer.api import Api, Routes
 from filaviva_producer.canceling import Canceling
 from filaviva_producer.erasing import Erasing
-from filaviva_producer.meter import Meter
 from filaviva_producer.page.acting import actions
 from filaviva_producer.page.routes import Page
 from filaviva_producer.pressure import Pressure
