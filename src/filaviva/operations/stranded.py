@@ -5,12 +5,10 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-_STRANDED: Final = """
-WITH able AS MATERIALIZED (
-    SELECT DISTINCT served.queue, reads.type, reads.min, reads.max
-    FROM filaviva.workers AS workers, unnest(workers.queues) AS served(queue),
-        jsonb_to_recordset(workers.reads) AS reads(type text, min integer, max integer)
-    WHERE workers.stopped_at IS NULL AND workers.last_seen_at > now() - interval '1 minute'),
+from filaviva.operations.readers import READERS
+
+_STRANDED: Final = f"""
+WITH able AS MATERIALIZED ({READERS}),
 waiting AS MATERIALIZED (
     SELECT queue, type, version, count(*) AS jobs FROM filaviva.jobs AS jobs
     WHERE state = 'queued' AND parked_reason IS NULL AND NOT EXISTS (

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva import lifecycle
 from filaviva.canonical import storable
+from filaviva.operations.readers import READERS
 from filaviva_dlq_handler.judge import Job
 
 # By primary key and in key order, as everybody who locks several jobs.
@@ -51,13 +52,6 @@ FROM parked ORDER BY id
 _COUNT = """
 UPDATE filaviva.jobs SET delivery_limits = delivery_limits + 1, updated_at = clock_timestamp()
 WHERE id = ANY($1::uuid[])
-"""
-
-_READERS = """
-SELECT served.queue, reads.type, reads.min, reads.max
-FROM filaviva.workers AS workers, unnest(workers.queues) AS served(queue),
-    jsonb_to_recordset(workers.reads) AS reads(type text, min integer, max integer)
-WHERE workers.stopped_at IS NULL AND workers.last_seen_at > now() - make_interval(secs => 60)
 """
 
 
@@ -122,7 +116,7 @@ class Readers:
     @classmethod
     async def of(cls, connection: AsyncConnection) -> "Readers":
         """Ask the workers' heartbeat rows."""
-        found = await connection.exec_driver_sql(_READERS)
+        found = await connection.exec_driver_sql(READERS)
         return cls([(row.queue, row.type, row.min, row.max) for row in found])
 
     def read(self, queue: str, type: str, version: int) -> bool:  # noqa: A002 - our word

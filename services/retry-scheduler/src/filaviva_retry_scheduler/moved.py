@@ -9,18 +9,15 @@ May happen twice: the second time they are where the registry says.
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva import outbox
+from filaviva.operations.readers import READERS
 from filaviva.wakeups import wake_up
 from filaviva_retry_scheduler.decide import Decided
 from filaviva_retry_scheduler.facts import WakeUpReissued
 
 # While a worker of the old release still reads them on the old queue they stay: a deploy that is
 # rolled out step by step moves nothing. What waits for its turn, or is a batch, has no wake-up.
-_MOVE = """
-WITH able AS MATERIALIZED (
-    SELECT DISTINCT served.queue, reads.type, reads.min, reads.max
-    FROM filaviva.workers AS workers, unnest(workers.queues) AS served(queue),
-        jsonb_to_recordset(workers.reads) AS reads(type text, min integer, max integer)
-    WHERE workers.stopped_at IS NULL AND workers.last_seen_at > now() - interval '1 minute'),
+_MOVE = f"""
+WITH able AS MATERIALIZED ({READERS}),
 stranded AS MATERIALIZED (
     SELECT jobs.id, contracts.queue AS goal, jobs.queue AS old
     FROM filaviva.jobs AS jobs JOIN filaviva.contracts AS contracts USING (type, version)
