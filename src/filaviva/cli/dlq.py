@@ -16,7 +16,7 @@ from filaviva.cli.choices import (
 )
 from filaviva.cli.ids import identifier, optional
 from filaviva.cli.moments import seconds
-from filaviva.cli.output import DryRun, Json, Yes, ask, show_facts, show_json, show_list
+from filaviva.cli.output import DryRun, Json, Yes, ask, show_facts, show_json, show_list, show_page
 from filaviva.cli.scopes import Scope
 from filaviva.errors import Rejected
 from filaviva.operations import dead_letters, failure_groups
@@ -99,10 +99,7 @@ def list_letters(  # noqa: PLR0913 - one argument per filter
 
     found = acting.on_connection(work)
     items, following = found[:limit], found[limit - 1]["id"] if len(found) > limit else None
-    if json:
-        show_json({"items": items, "next": following})
-    else:
-        show_list(items, _LETTER_COLUMNS, following=following)
+    show_page(items, _LETTER_COLUMNS, following=following, json=json)
 
 
 @app.command()

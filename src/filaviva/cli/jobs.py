@@ -13,7 +13,7 @@ from filaviva.cli import acting, canceling, erasing, links, retrying, submitting
 from filaviva.cli.choices import JOB_STATES, one_of
 from filaviva.cli.exits import FAILED
 from filaviva.cli.ids import identifier, optional
-from filaviva.cli.output import DryRun, Json, Yes, show_facts, show_json, show_list
+from filaviva.cli.output import DryRun, Json, Yes, show_facts, show_json, show_list, show_page
 from filaviva.operations import jobs, shapes
 from filaviva.operations.batch_request import MOST_ITEMS
 from filaviva.operations.retry import Wish
@@ -176,10 +176,7 @@ def list_jobs(  # noqa: PLR0913 - one argument per filter
     found = acting.on_connection(work)
     items = [shapes.job_summary(job) for job in found[:limit]]
     following = items[-1]["jobId"] if len(found) > limit else None
-    if json:
-        show_json({"items": items, "next": following})
-    else:
-        show_list(items, _COLUMNS, following=following)
+    show_page(items, _COLUMNS, following=following, json=json)
 
 
 @app.command()

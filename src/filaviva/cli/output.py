@@ -44,6 +44,20 @@ def show_list(
         typer.echo(f"more: --cursor {following}")
 
 
+def show_page(
+    items: Sequence[Mapping[str, Any]],
+    columns: Sequence[str],
+    *,
+    following: str | None,
+    json: bool,
+) -> None:
+    """Print one page of a list: for people, or as JSON the way HTTP gives it."""
+    if json:
+        show_json({"items": items, "next": following})
+    else:
+        show_list(items, columns, following=following)
+
+
 def show_facts(content: Mapping[str, Any], *, without: Sequence[str] = ()) -> None:
     """Print one thing, a fact a line; what is not known is left out."""
     shown = {key: value for key, value in content.items() if key not in without}

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.cli import acting
 from filaviva.cli.ids import identifier, optional
-from filaviva.cli.output import DryRun, Json, Yes, ask, show_facts, show_json, show_list
+from filaviva.cli.output import DryRun, Json, Yes, ask, show_facts, show_json, show_list, show_page
 from filaviva.errors import Rejected
 from filaviva.operations import replay, replay_report
 
@@ -36,10 +36,7 @@ def list_replays(
         lambda connection: replay_report.page(connection, after=after, limit=limit + 1)
     )
     items, following = found[:limit], found[limit - 1]["id"] if len(found) > limit else None
-    if json:
-        show_json({"items": items, "next": following})
-    else:
-        show_list(items, _COLUMNS, following=following)
+    show_page(items, _COLUMNS, following=following, json=json)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from filaviva.cli import acting, submitting
 from filaviva.cli.choices import one_of
 from filaviva.cli.ids import optional
-from filaviva.cli.output import DryRun, Json, Yes, ask, show_facts, show_json, show_list
+from filaviva.cli.output import DryRun, Json, Yes, ask, show_facts, show_json, show_page
 from filaviva.cron import MISSED
 from filaviva.database.transaction import transact
 from filaviva.operations import schedule_shapes, schedules
@@ -91,10 +91,7 @@ def list_schedules(
     )
     items = [schedule_shapes.summary(one) for one in found[:limit]]
     following = items[-1]["scheduleId"] if len(found) > limit else None
-    if json:
-        show_json({"items": items, "next": following})
-    else:
-        show_list(items, _COLUMNS, following=following)
+    show_page(items, _COLUMNS, following=following, json=json)
 
 
 @app.command()
