@@ -42,4 +42,5 @@ install --require-hashes -r requirements/all.txt
 install --no-deps --no-build-isolation "${ours[@]}"
 
 # Compiled once and not at every start of a process, also where Python may not write that down itself.
+# Some packages carry files for other Pythons that this one cannot compile: that stops nothing.
 .venv/bin/python -m compileall -q -j 0 .venv/lib src contracts/src services/*/src examples/*/src >/dev/null || true

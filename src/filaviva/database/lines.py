@@ -43,7 +43,7 @@ class Line:
 
     def sound_after(self, error: BaseException) -> bool:
         """Tell whether the server refused something and the connection is as good as before."""
-        refused = isinstance(getattr(error, "orig", None) or error, Exception)
+        refused = isinstance(error, Exception)
         return refused and not self._driver.is_closed() and not self._driver.is_in_transaction()
 
     def cut(self) -> None:
