@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from filaviva.errors import ConfigurationError
 from filaviva.handler import Handler
 from filaviva.policy import Policy
+from filaviva.upcasting import Function, Upcaster, Upcasters
 from filaviva_contracts import Contract
+from filaviva_contracts.names import event_of
 
 if TYPE_CHECKING:  # SQLAlchemy takes longer to import than all of the SDK
     from sqlalchemy import MetaData
 
 F = TypeVar("F", bound=Callable[..., Any])
+U = TypeVar("U", bound=Function)
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 
@@ -39,6 +42,8 @@ class App:
         self.tables = tables
         self.lifecycle = lifecycle
         self._handlers: dict[str, dict[int, Handler]] = {}
+        self._upcasters = Upcasters()
+        self._old: dict[tuple[str, int], type[Contract]] = {}
 
     def __repr__(self) -> str:
         return f"App({self.name!r})"
@@ -61,9 +66,33 @@ class App:
             for version in sorted(versions)
         ]
 
+    @property
+    def upcasters(self) -> tuple[Upcaster, ...]:
+        """Every upcaster, by type and version."""
+        return tuple(self._upcasters)
+
+    @property
+    def old_contracts(self) -> Mapping[tuple[str, int], type[Contract]]:
+        """The contracts, by type and version, that upcasters were registered with."""
+        return MappingProxyType(self._old)
+
     def find(self, job_type: str, version: int) -> Handler | None:
-        """Find the handler of a job type; None if this app has none."""
-        return self._handlers.get(job_type, {}).get(version)
+        """Find the handler of a job type; None if none reads it. An old version's has `upcasters`.
+
+        Of several that an old version may be upcast for, the nearest.
+        """
+        versions = self._handlers.get(job_type)
+        if versions is None or version in versions:
+            return None if versions is None else versions[version]
+        steps = self._upcasters.chain(event_of(job_type), version, versions)
+        return None if steps is None else replace(versions[steps[-1].to], upcasters=steps)
+
+    def reads(self) -> dict[str, tuple[int, ...]]:
+        """Give the versions of each job type that it reads: as they are, or upcast."""
+        return {
+            kind: tuple(sorted({*versions, *self._upcasters.before(event_of(kind), versions)}))
+            for kind, versions in sorted(self._handlers.items())
+        }
 
     def handler(
         self, contract: type[Contract], *, queue: str = "default", policy: Policy | None = None
@@ -97,6 +126,40 @@ class App:
 
         return register
 
+    def upcaster(
+        self, contract: str | type[Contract], version: int | None = None, *, to: int
+    ) -> Callable[[U], U]:
+        """Register the pure function below: the data of a version in, that of the next one out.
+
+        `@app.upcaster(InvoiceV1, to=2)`, or by name: `@app.upcaster("invoice.extract", 1, to=2)`.
+        With the contract the old version can be submitted where it was never published before.
+        """
+
+        def register(function: U) -> U:
+            kind, number = _named(contract, version)
+            self._upcasters.add(Upcaster.of(kind, number, to, function))
+            if not isinstance(contract, str):
+                self._old[kind, number] = contract
+            return function
+
+        return register
+
+    def check(self) -> None:
+        """Make sure that every upcaster leads to a handler; ConfigurationError names what lacks."""
+        for step in self._upcasters:
+            goals = [
+                version
+                for kind, versions in self._handlers.items()
+                if event_of(kind) == step.type
+                for version in versions
+            ]
+            if self._upcasters.chain(step.type, step.to, goals) is None:
+                raise ConfigurationError(
+                    f"app {self.name!r}: found the upcaster {step.name} of {step.type} "
+                    f"v{step.version} to v{step.to}, which nothing reads; expected a handler of "
+                    f"v{step.to}, or an upcaster from v{step.to} on"
+                )
+
     def add(self, handler: Handler) -> None:
         """Take a handler that is made already; ConfigurationError if it has a rival."""
         kind, version = handler.job_type, handler.version
@@ -112,6 +175,26 @@ class App:
         versions[version] = handler
 
 
+def _named(contract: str | type[Contract], version: int | None) -> tuple[str, int]:
+    if isinstance(contract, str):
+        if version is None:
+            raise ConfigurationError(
+                f"upcaster of {contract}: found no version, expected the one that it reads: "
+                f"@app.upcaster({contract!r}, 1, to=2)"
+            )
+        return contract, version
+    if not (isinstance(contract, type) and issubclass(contract, Contract)):
+        raise ConfigurationError(
+            f"upcaster: found {contract!r}, expected a contract's type or its class"
+        )
+    if version not in (None, contract.contract_version):
+        raise ConfigurationError(
+            f"upcaster of {contract.__name__}: found version {version}, "
+            f"expected {contract.contract_version}, or nothing"
+        )
+    return contract.contract_type, contract.contract_version
+
+
 def load_app(path: str) -> App:
     """Import "package.module:attribute" and make sure that it is an App."""
     module_name, _, attribute = path.partition(":")
@@ -125,6 +208,7 @@ def load_app(path: str) -> App:
         raise ConfigurationError(
             f"FILAVIVA_APP: {path} is found to be a {type(found).__name__}, expected an App"
         )
+    found.check()
     return found
 
 

@@ -15,6 +15,7 @@ from filaviva.errors import ConfigurationError, InvalidInput
 from filaviva.flaws import flaws_of, sentence
 from filaviva.policy import Policy
 from filaviva.shape import MAX_BYTES, Shape
+from filaviva.upcasting import Upcaster, upcast
 from filaviva_contracts import Contract
 from filaviva_contracts.names import handler_type
 
@@ -42,6 +43,7 @@ class Handler:
     is_async: bool
     name: str
     event: str | None = None
+    upcasters: tuple[Upcaster, ...] = ()  # what older data goes through first
 
     @classmethod
     def of(
@@ -84,6 +86,8 @@ class Handler:
 
     def parse(self, payload: str) -> Contract:
         """Read a job's data from JSON text, tolerantly; InvalidInput says where it does not fit."""
+        if self.upcasters:
+            payload = upcast(payload, self.upcasters)
         try:
             if _LONG_NUMBER.search(payload):
                 exact = json.loads(payload, parse_float=_exact)

@@ -71,7 +71,9 @@ def portable(error: Exception) -> Exception:
 
 
 def _outcome(pipe: Connection, assignment: Assignment) -> Outcome:
-    handler = load_app(assignment.app_path).handlers[assignment.type][assignment.version]
+    handler = load_app(assignment.app_path).find(assignment.type, assignment.version)
+    if handler is None:  # the worker had one when it sent us
+        raise LookupError(f"no handler of {assignment.type} v{assignment.version}")
     context = BlockingContext(
         assignment.facts, _calls(pipe), max_result_bytes=assignment.max_result_bytes
     )

@@ -232,8 +232,8 @@ def what_it_reads(app: App) -> list[dict[str, Any]]:
     """List the versions that the app reads, as ranges without a gap."""
     return [
         {"type": kind, "min": low, "max": high}
-        for kind, versions in sorted(app.handlers.items())
-        for low, high in _ranges(sorted(versions))
+        for kind, versions in app.reads().items()
+        for low, high in _ranges(versions)
     ]
 
 
