@@ -8,10 +8,10 @@ May happen twice: each submission asks once. Being wrong costs a little order, n
 import asyncio
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
-from uuid import UUID
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -28,6 +28,7 @@ _BUSY_PAUSE: Final = 0.25
 _IDLE_PAUSE: Final = 1.0
 _REMEMBERED_SECONDS: Final = 5.0
 _MOST_SLOTS: Final = 500
+_SPAN_SECONDS: Final = 10.0
 
 # Skips from queue to queue in the index, however many wait in each.
 _STATE: Final = """
@@ -56,11 +57,25 @@ class Depths(Protocol):
 
 
 class Gate(Protocol):
-    """Whoever decides about new jobs."""
+    """Whoever decides about jobs that are queued."""
 
-    def at_once(self, queue: str, jobs: int = 1) -> int:
-        """Tell how many of so many new jobs of a queue get their wake-up at once."""
+    def at_once(self, queue: str, jobs: int = 1, *, pause: float = 0.0) -> int:
+        """Tell how many of so many jobs of a queue get their wake-up at once.
+
+        With a pause it goes through the delay queues; those that do not wait for their time here.
+        """
         ...
+
+
+class _Open:
+    """A gate through which everybody comes."""
+
+    def at_once(self, queue: str, jobs: int = 1, *, pause: float = 0.0) -> int:  # noqa: ARG002 - asked by nobody
+        """All of them."""
+        return jobs
+
+
+OPEN: Final[Gate] = _Open()
 
 
 @dataclass(slots=True)
@@ -71,6 +86,29 @@ class Line:
     waits: bool = False  # somebody waits for a turn there already
     used_at: float = 0.0
     pace: Pace = field(default_factory=Pace)
+    coming: Counter[int] = field(default_factory=Counter)  # with a pause, by the span it ends in
+
+    def now(self, jobs: int) -> int:
+        """Take as many as there is room for; who comes later must not overtake who waits."""
+        allowed = 0 if self.waits else min(jobs, self.left)
+        self.left -= allowed
+        self.pace.sent(allowed)
+        self.waits = self.waits or allowed < jobs
+        return allowed
+
+    def later(self, jobs: int, now: float, pause: float) -> int:
+        """Take for each span no more than the workers do at one go: who knows what waits then?"""
+        span = int((now + pause) // _SPAN_SECONDS)
+        room = 0 if self.waits or self.left <= 0 else self.pace.fewest - self.coming[span]
+        allowed = max(0, min(jobs, room))
+        self.coming[span] += allowed
+        return allowed
+
+    def forget(self, now: float) -> None:
+        """Remember only what is on its way: nobody has looked at the rest for a while."""
+        self.left, self.waits, self.pace = FEWEST, False, Pace(fewest=self.pace.fewest)
+        present = now // _SPAN_SECONDS
+        self.coming = Counter({span: n for span, n in self.coming.items() if span >= present})
 
 
 class Turns:
@@ -85,20 +123,15 @@ class Turns:
         self._lines: dict[str, Line] = {}
         self._given = False
 
-    def at_once(self, queue: str, jobs: int = 1) -> int:
-        """Tell how many of so many new jobs of a queue get their wake-up at once."""
+    def at_once(self, queue: str, jobs: int = 1, *, pause: float = 0.0) -> int:
+        """Tell how many of so many jobs of a queue get their wake-up at once."""
         if not self._given:  # nobody would give the turns
             return jobs
         line = self._lines.get(queue)
         if line is None:
             line = self._lines[queue] = Line()
-        line.used_at = self._clock()
-        allowed = 0 if line.waits else min(jobs, line.left)
-        line.left -= allowed
-        line.pace.sent(allowed)
-        # Who comes later must not overtake who waits.
-        line.waits = line.waits or allowed < jobs
-        return allowed
+        line.used_at = now = self._clock()
+        return line.later(jobs, now, pause) if pause > 0 else line.now(jobs)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until stopped."""
@@ -117,16 +150,27 @@ class Turns:
         return 0
 
     async def _look(self) -> int:
-        since = self._clock() - _REMEMBERED_SECONDS
-        self._lines = {q: line for q, line in self._lines.items() if line.used_at >= since}
+        used = self._used()
         async with self._engine.connect() as connection:
             self._given, waiting, slots = await _state(connection)
-        ready = await self._depths.ready(self._lines) if self._lines and self._given else {}
-        for queue, line in self._lines.items():
+        ready = await self._depths.ready(used) if used and self._given else {}
+        for queue, line in used.items():
             line.pace.fewest = max(FEWEST, min(slots.get(queue, 0), _MOST_SLOTS))
             line.left = line.pace.seen(ready.get(queue, 0), self._clock())
             line.waits = queue in waiting
-        return len(self._lines)
+        return len(used)
+
+    def _used(self) -> dict[str, Line]:
+        """The queues that are in use: each look at one costs the broker something."""
+        now = self._clock()
+        since = now - _REMEMBERED_SECONDS
+        used = {queue: line for queue, line in self._lines.items() if line.used_at >= since}
+        for queue in self._lines.keys() - used.keys():
+            line = self._lines[queue]
+            line.forget(now)
+            if not line.coming:
+                del self._lines[queue]
+        return used
 
 
 @dataclass(slots=True)
@@ -138,8 +182,8 @@ class Moment:
     slots: Mapping[str, int]
     _taken: dict[str, int] = field(default_factory=dict)
 
-    def at_once(self, queue: str, jobs: int = 1) -> int:
-        """Tell how many of so many new jobs of a queue get their wake-up at once."""
+    def at_once(self, queue: str, jobs: int = 1, *, pause: float = 0.0) -> int:  # noqa: ARG002 - both come out of the same
+        """Tell how many of so many jobs of a queue get their wake-up at once."""
         if not self.given:
             return jobs
         taken = self._taken.get(queue, 0)
@@ -152,21 +196,6 @@ class Moment:
 async def moment(connection: AsyncConnection) -> Moment:
     """Look at this moment, in the caller's transaction."""
     return Moment(*await _state(connection))
-
-
-# A job that was canceled in line, and is wanted again, is there already under an older epoch.
-_LINE_UP: Final = """
-INSERT INTO filaviva.turns (queue, tenant, priority, job_id, epoch)
-SELECT queue, tenant, priority, id, epoch FROM filaviva.jobs WHERE id = ANY($1::uuid[])
-ORDER BY id
-ON CONFLICT (queue, tenant, priority, job_id) DO UPDATE SET epoch = excluded.epoch
-"""
-
-
-async def line_up(connection: AsyncConnection, job_ids: Sequence[UUID]) -> None:
-    """Have these queued jobs wait for their turn, in the transaction that queued them."""
-    if job_ids:
-        await fetch(connection, _LINE_UP, (list(job_ids),))
 
 
 async def _state(connection: AsyncConnection) -> tuple[bool, frozenset[str], dict[str, int]]:

@@ -5,14 +5,16 @@ After: an outbox row for it leaves with the caller's commit.
 May happen twice: a worker that finds the job claimed, or of another epoch, lets the wake-up go.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva import outbox
 from filaviva.broker.topology import Topology
+from filaviva.database import as_dict
 from filaviva.outbox import NewMessage, OutboxRow
 from filaviva_contracts.names import wire_type
 from filaviva_contracts.wire import WakeUp
@@ -75,13 +77,24 @@ async def reissue(
 ) -> list[OutboxRow]:
     """Issue the wake-ups of these (job, epoch) again, under the same epoch and a new message id.
 
-    Only jobs still queued under that epoch get one. `lost` says that the earlier wake-up is
-    believed lost: the reconciler then waits longer before it believes so again.
+    Only jobs still queued under that epoch get one.
+    """
+    again = await renew(connection, jobs, lost=lost)
+    return await outbox.add(connection, [wake_up(**row) for row in again])
+
+
+async def renew(
+    connection: AsyncConnection, jobs: Iterable[tuple[UUID, int]], *, lost: bool = False
+) -> Sequence[Mapping[str, Any]]:
+    """Give what another wake-up of these (job, epoch) says, of those still queued under it.
+
+    `lost` says that the earlier wake-up is believed lost: the reconciler then waits longer before
+    it believes so again.
     """
     # One entry a job: the same row twice in one statement would be one update, silently.
     wanted = sorted(dict(jobs).items())
     if not wanted:
-        return []
+        return ()
     ids, epochs = zip(*wanted, strict=True)
     found = await connection.exec_driver_sql(_REISSUE, (list(ids), list(epochs), lost))
-    return await outbox.add(connection, [wake_up(**row) for row in found.mappings()])
+    return [as_dict(row) for row in found]

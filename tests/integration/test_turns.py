@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,12 +13,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.database.transaction import transact
 from filaviva.limits import Limit, TenantLimits
+from filaviva.operations.batch_request import Batch
+from filaviva.operations.batches import follow
 from filaviva.operations.requeue import Requeued, requeue
 from filaviva.operations.submission import Submission
 from filaviva.operations.submit import Submitter
 from filaviva.outbox import OutboxRow
 from filaviva.turns import Turns
+from filaviva_retry_scheduler.decide import Decided, decide
 from filaviva_retry_scheduler.dispatcher import Dispatcher
+from filaviva_retry_scheduler.facts import WakeUpReissued
 from filaviva_retry_scheduler.reconciler import Reconciler
 from fixtures.retrying import Clock, Jobs, KnownDepths, Told
 
@@ -77,6 +82,14 @@ class Ground:
 
     async def waiting(self) -> int:
         return int((await self.jobs.one("SELECT count(*) AS n FROM filaviva.turns"))["n"])
+
+    async def upcoming(self) -> int:
+        return int((await self.jobs.one("SELECT count(*) AS n FROM filaviva.upcoming"))["n"])
+
+    async def all_come_due(self) -> None:
+        """Let every pause end, as if the time had passed."""
+        await self.jobs.all("UPDATE filaviva.upcoming SET due_at = due_at - interval '1 h'")
+        await self.jobs.all("UPDATE filaviva.jobs SET not_before = not_before - interval '1 h'")
 
 
 def _submission(tenant: str, n: int, changes: dict[str, Any]) -> Submission:
@@ -247,6 +260,105 @@ async def test_many_jobs_sent_back_at_once_take_turns_too(ground: Ground) -> Non
     woken = Counter(row.job_id for row in [*done.messages, *ground.rows])
     assert woken == Counter(failed)
     assert {row.epoch for row in ground.rows} == {2}
+
+
+async def test_of_many_jobs_for_one_moment_a_few_use_the_delay_queues_and_the_rest_take_turns(
+    ground: Ground,
+) -> None:
+    ids = await ground.submit("large", 60, not_before=datetime.now(UTC) + timedelta(minutes=30))
+    direct = [row.job_id for row in ground.rows]
+    await ground.confirm(ground.rows)
+
+    assert 0 < len(direct) < 10
+    assert (await ground.waiting(), await ground.upcoming()) == (0, 60 - len(direct))
+    assert not await ground.round(), "their time has not come"
+    await ground.all_come_due()
+    await ground.round()
+    await ground.turns.step()
+    await ground.submit("small", 1)
+    assert (await ground.round())["small"] == 1
+    while await ground.waiting():
+        await ground.round()
+    woken = Counter(row.job_id for row in ground.rows if row.job_id in set(ids))
+    assert woken == Counter(ids)
+
+
+async def test_those_whose_time_has_not_come_keep_nobody_from_leaving_at_once(
+    ground: Ground,
+) -> None:
+    await ground.submit("large", 60, not_before=datetime.now(UTC) + timedelta(minutes=30))
+    await ground.turns.step()
+    before = len(ground.rows)
+    await ground.submit("small", 1)
+
+    assert len(ground.rows) == before + 1
+
+
+async def test_a_lone_job_with_a_time_of_its_own_goes_through_the_delay_queues(
+    ground: Ground,
+) -> None:
+    await ground.submit("small", 1, not_before=datetime.now(UTC) + timedelta(minutes=30))
+
+    assert (len(ground.rows), await ground.upcoming()) == (1, 0)
+    assert (ground.rows[0].pause_seconds or 0) > 1700
+
+
+async def test_many_failed_attempts_take_turns_when_their_pauses_are_over(ground: Ground) -> None:
+    failing = [await ground.jobs.failing(tenant="'large'", retry_after=600.0) for _ in range(40)]
+
+    async def work(connection: AsyncConnection) -> Decided:
+        return await decide(connection, [(job, 1) for job in failing], gate=ground.turns)
+
+    decided = await transact(ground.jobs.engine, work)
+    await ground.confirm(decided.rows)
+
+    assert len(decided.jobs) == 40
+    assert 0 < len(decided.rows) < 10
+    assert await ground.upcoming() == 40 - len(decided.rows)
+    await ground.all_come_due()
+    while await ground.upcoming() or await ground.waiting():
+        await ground.round()
+    assert Counter(row.job_id for row in [*decided.rows, *ground.rows]) == Counter(failing)
+    assert {row.epoch for row in ground.rows} == {2}
+
+
+async def test_a_job_canceled_before_its_time_is_dropped_when_that_comes(ground: Ground) -> None:
+    ids = await ground.submit("large", 30, not_before=datetime.now(UTC) + timedelta(minutes=30))
+    await ground.jobs.all("UPDATE filaviva.jobs SET state = 'canceled'")
+    direct = len(ground.rows)
+    await ground.all_come_due()
+    while await ground.upcoming() or await ground.waiting():
+        await ground.round()
+
+    assert (len(ground.rows), len(ids)) == (direct, 30)
+
+
+async def test_items_that_a_batch_lets_go_line_up_behind_those_who_wait(ground: Ground) -> None:
+    await ground.submit("large", 60)
+    batch = Batch(items=tuple(["{}"] * 3), concurrency=1)
+    await ground.submit("small", 1, batch=batch)
+    await ground.jobs.all("DELETE FROM filaviva.turns WHERE tenant = 'small'")
+    await ground.jobs.all("UPDATE filaviva.jobs SET state = 'canceled' WHERE item_index = 0")
+    (found,) = await ground.jobs.all("SELECT job_id FROM filaviva.batches")
+
+    followed = await transact(ground.jobs.engine, lambda on: follow(on, [found["job_id"]]))
+
+    assert followed.messages == []
+    line = "SELECT job_id FROM filaviva.turns WHERE tenant = 'small'"
+    (in_line,) = await ground.jobs.all(line)
+    assert in_line["job_id"] in followed.jobs
+
+
+async def test_lost_wake_ups_are_issued_again_a_few_at_once(ground: Ground, told: Told) -> None:
+    for _ in range(40):
+        await ground.jobs.queued(queued_at="clock_timestamp() - interval '1 h'")
+    reconciler = Reconciler(ground.jobs.engine, ground.depths, told.announcer, gate=ground.turns)
+
+    assert await reconciler.step() == 40
+
+    assert 0 < len(told.rows) < 10
+    assert await ground.waiting() == 40 - len(told.rows)
+    assert len(told.of(WakeUpReissued)) == 40
 
 
 async def test_an_overdue_job_is_taken_for_lost_only_after_a_minute_while_others_are_in_line(

@@ -418,6 +418,14 @@ turns = Table(
     Column("epoch", BigInteger, nullable=False),
 )
 
+upcoming = Table(
+    "upcoming",
+    metadata,
+    Column("job_id", Uuid, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("due_at", DateTime(timezone=True), nullable=False),
+)
+
 turn_keeper = Table(
     "turn_keeper",
     metadata,

@@ -55,10 +55,14 @@ created AS (
     FROM wanted CROSS JOIN batch ORDER BY index
     RETURNING id, tenant, item_index, type, version, queue, priority, not_before,
         correlation_id, traceparent, parked_reason),
-waiting AS (
+later AS (
+    INSERT INTO filaviva.upcoming (job_id, epoch, due_at)
+    SELECT id, 1, not_before FROM created
+    WHERE parked_reason IS NULL AND item_index >= $7::int AND not_before > now()),
+in_line AS (
     INSERT INTO filaviva.turns (queue, tenant, priority, job_id, epoch)
     SELECT queue, tenant, priority, id, 1 FROM created
-    WHERE parked_reason IS NULL AND item_index >= $7::int),
+    WHERE parked_reason IS NULL AND item_index >= $7::int AND coalesce(not_before <= now(), true)),
 told AS (
     INSERT INTO filaviva.job_events (job_id, kind, data)
     SELECT id, 'state', '{{"status": "queued", "reason": "submitted"}}' FROM created)

@@ -14,14 +14,14 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import lifecycle, outbox
+from filaviva import lifecycle
 from filaviva.database import as_dict
 from filaviva.database.fetch import fetch
 from filaviva.operations import batch_state
 from filaviva.operations.batch_state import FINAL, Batch
 from filaviva.operations.stop import Reached, stop
 from filaviva.outbox import OutboxRow
-from filaviva.wakeups import wake_up
+from filaviva.waking import wake
 
 # Everybody who locks a batch and its items takes the batch first: its id is the smaller one.
 _LOCK = "SELECT id FROM filaviva.jobs WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE"
@@ -141,13 +141,13 @@ class Followed:
 @dataclass(frozen=True, slots=True)
 class _Acted:
     messages: Sequence[OutboxRow]
+    released: frozenset[UUID]
     stopped: Sequence[Reached]
 
     @property
     def items(self) -> frozenset[UUID]:
         """The items that are no longer as they were read."""
-        released = {row.job_id for row in self.messages if row.job_id is not None}
-        return frozenset({job.id for job in self.stopped} | released)
+        return self.released | {job.id for job in self.stopped}
 
 
 async def follow(connection: AsyncConnection, batch_ids: Iterable[UUID]) -> Followed:
@@ -210,12 +210,12 @@ async def _act(connection: AsyncConnection, batches: Sequence[Batch]) -> _Acted:
     reasons = {batch.id: why for batch in batches if (why := batch.stops_because)}
     stopped = await _stop_items(connection, reasons)
     room = [(batch.id, batch.room) for batch in batches if batch.room]
-    messages: list[OutboxRow] = []
-    if room:
-        ids, rooms = map(list, zip(*room, strict=True))
-        found = await connection.exec_driver_sql(_RELEASE, (ids, rooms))
-        messages = await outbox.add(connection, [wake_up(**row) for row in found.mappings()])
-    return _Acted(messages, stopped)
+    if not room:
+        return _Acted((), frozenset(), stopped)
+    found = await connection.exec_driver_sql(_RELEASE, _columns(room))
+    free = [as_dict(row) for row in found]
+    messages = await wake(connection, free)
+    return _Acted(messages, frozenset(job["job_id"] for job in free), stopped)
 
 
 async def _stop_items(connection: AsyncConnection, reasons: Mapping[UUID, str]) -> list[Reached]:

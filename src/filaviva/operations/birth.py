@@ -17,6 +17,7 @@ from filaviva.database.lines import Connected
 from filaviva.operations.submission import Submission
 from filaviva.outbox import OutboxRow
 from filaviva.turns import Gate
+from filaviva.waking import pause_until
 
 New: TypeAlias = Sequence[tuple[UUID, Submission]]
 
@@ -57,11 +58,15 @@ FROM created
 RETURNING {outbox.RETURNING}
 """
 
-# Their wake-ups are issued when it is their turn.
-_SUBMIT_WAITING = f"""{_CREATE}
-INSERT INTO filaviva.turns (queue, tenant, priority, job_id, epoch)
-SELECT queue, tenant, priority, id, 1 FROM created
-RETURNING job_id
+# Their wake-ups are issued when it is their turn, and their time has come.
+_SUBMIT_WAITING = f"""{_CREATE},
+later AS (
+    INSERT INTO filaviva.upcoming (job_id, epoch, due_at)
+    SELECT id, 1, not_before FROM created WHERE not_before > now()),
+in_line AS (
+    INSERT INTO filaviva.turns (queue, tenant, priority, job_id, epoch)
+    SELECT queue, tenant, priority, id, 1 FROM created WHERE coalesce(not_before <= now(), true))
+SELECT id FROM created
 """
 
 
@@ -75,10 +80,9 @@ class Stored:
 
 def at_once(turns: Gate | None, job: Submission, jobs: int = 1) -> int:
     """Tell how many of so many such jobs get their wake-up now; the others wait for a turn."""
-    # What has a time of its own comes when that is reached.
-    if turns is None or job.not_before is not None:
+    if turns is None:
         return jobs
-    return turns.at_once(job.queue, jobs)
+    return turns.at_once(job.queue, jobs, pause=pause_until(job.not_before))
 
 
 async def store_all(connection: Connected, new: New, turns: Gate | None = None) -> Stored:

@@ -2,25 +2,25 @@
 
 Before: the jobs are failed, canceled or parked.
 After: each is queued under a new epoch and a new fence with a fresh allowance, its wake-up in the
-outbox, its open dead letter under replay; an item waits until its batch has room for it.
+outbox or in line, its open dead letter under replay; an item waits until its batch has room for it.
 May happen twice: the second finds the job queued and changes nothing.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import simplejson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import outbox, turns
 from filaviva.database import as_dict
-from filaviva.outbox import NewMessage, OutboxRow
-from filaviva.pace import FEWEST
-from filaviva.wakeups import wake_up
+from filaviva.outbox import OutboxRow
+from filaviva.turns import Gate
+from filaviva.waking import wake
 
 _Row: TypeAlias = Mapping[str, Any]
+_NOT_TOLD: Final = ("revision", "parked_reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,7 @@ async def requeue(  # noqa: PLR0913 - who, what, why
     reason: str,
     payloads: Mapping[UUID, str] | None = None,
     detail: Mapping[str, Any] | None = None,
+    gate: Gate | None = None,
 ) -> Requeued:
     """Queue these jobs again; `payloads` is corrected, validated JSON text for some of them.
 
@@ -104,21 +105,10 @@ async def requeue(  # noqa: PLR0913 - who, what, why
     found = await connection.exec_driver_sql(_REQUEUE, (wanted, corrected, told))
     rows = [as_dict(row) for row in found]
     epochs = {row["job_id"]: row["epoch"] for row in rows}
-    woken = await _at_once(connection, [row for row in rows if row["parked_reason"] is None])
-    return Requeued(epochs, await outbox.add(connection, [_wake_up(row) for row in woken]))
+    free = [_told(row) for row in rows if row["parked_reason"] is None]
+    return Requeued(epochs, await wake(connection, free, gate))
 
 
-async def _at_once(connection: AsyncConnection, rows: Sequence[_Row]) -> Sequence[_Row]:
-    """Those whose wake-up leaves at once; of many jobs the others wait for their turn."""
-    if len(rows) <= FEWEST:
-        return rows
-    now = await turns.moment(connection)
-    woken = [row for row in rows if now.at_once(row["queue"])]
-    at_once = {row["job_id"] for row in woken}
-    await turns.line_up(connection, [r["job_id"] for r in rows if r["job_id"] not in at_once])
-    return woken
-
-
-def _wake_up(row: _Row) -> NewMessage:
-    told = ("revision", "parked_reason")
-    return wake_up(**{name: value for name, value in row.items() if name not in told})
+def _told(row: _Row) -> _Row:
+    """Give what a wake-up says of the job."""
+    return {name: value for name, value in row.items() if name not in _NOT_TOLD}

@@ -22,6 +22,7 @@ from filaviva.operations.erasure import without_data
 from filaviva.operations.jobs import Job, Reach
 from filaviva.operations.requeue import requeue
 from filaviva.outbox import OutboxRow
+from filaviva.turns import Gate
 
 REPEATABLE: Final = frozenset(("failed", "canceled"))
 _MANY = 50
@@ -80,8 +81,14 @@ class _Chosen:
     refused: Sequence[int] = ()
 
 
-async def retry(
-    connection: AsyncConnection, job_id: UUID, reach: Reach, wish: Wish, *, validate: Validate
+async def retry(  # noqa: PLR0913 - what, whose, how
+    connection: AsyncConnection,
+    job_id: UUID,
+    reach: Reach,
+    wish: Wish,
+    *,
+    validate: Validate,
+    gate: Gate | None = None,
 ) -> Retried:
     """Repeat what failed of a job within reach, or of a batch.
 
@@ -98,7 +105,7 @@ async def retry(
         payloads = {job_id: check.data(wish.data, "/data")} if wish.corrected else {}
         await batches.hold(connection, [job_id])
         chosen = _Chosen([job_id], payloads)
-    retried = await _send_back(connection, job, wish, chosen)
+    retried = await _send_back(connection, job, wish, chosen, gate)
     await _record(connection, reach.tenant, wish, chosen, retried)
     return retried
 
@@ -138,7 +145,9 @@ async def _choose(
     )
 
 
-async def _send_back(connection: AsyncConnection, job: Job, wish: Wish, chosen: _Chosen) -> Retried:
+async def _send_back(
+    connection: AsyncConnection, job: Job, wish: Wish, chosen: _Chosen, gate: Gate | None
+) -> Retried:
     done = await requeue(
         connection,
         chosen.ids,
@@ -146,6 +155,7 @@ async def _send_back(connection: AsyncConnection, job: Job, wish: Wish, chosen: 
         reason=wish.reason,
         payloads=chosen.payloads,
         detail={"cause": "retry"},
+        gate=gate,
     )
     if not done.epochs:
         what = "batch" if job.is_batch else "job"

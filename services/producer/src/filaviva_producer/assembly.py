@@ -149,7 +149,7 @@ def _routes(parts: Parts, links: Links | None) -> Iterator[Routes]:
     metrics, hand_over = parts.metrics, parts.relay.hand_over
     most, callbacks = parts.settings.http.max_data_bytes, rules(parts.settings.callbacks)
     canceling = Canceling(engine, metrics, hand_over)
-    retrying = Retrying(engine, registry, pressure, hand_over)
+    retrying = Retrying(engine, registry, pressure, hand_over, parts.turns)
     streaming = _streaming(parts)
     yield Reading(engine, parts.watch, links)
     yield streaming

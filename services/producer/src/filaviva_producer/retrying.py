@@ -23,6 +23,7 @@ from filaviva.operations.keys import Principal
 from filaviva.operations.retry import Part, Retried, Wish, retry
 from filaviva.outbox import OutboxRow
 from filaviva.registry import Registry
+from filaviva.turns import Turns
 from filaviva_producer import documents
 from filaviva_producer.pressure import Pressure
 from filaviva_producer.reading import identity
@@ -107,6 +108,7 @@ class Retrying:
     registry: Registry
     pressure: Pressure
     hand_over: Callable[[Sequence[OutboxRow]], None]
+    turns: Turns | None = None
 
     def router(self) -> APIRouter:
         """Give the route."""
@@ -148,7 +150,14 @@ class Retrying:
         """Repeat what is within reach; Rejected if nothing of it failed."""
 
         async def work(connection: AsyncConnection) -> Retried:
-            return await retry(connection, job_id, reach, wish, validate=validator(self.registry))
+            return await retry(
+                connection,
+                job_id,
+                reach,
+                wish,
+                validate=validator(self.registry),
+                gate=self.turns,
+            )
 
         done = await transact(self.engine, work)
         self.hand_over(done.messages)

@@ -22,6 +22,7 @@ from filaviva.service import LoopLag, serve
 from filaviva.settings import Settings
 from filaviva.telemetry.endpoint import Endpoint
 from filaviva.telemetry.metrics import Metrics
+from filaviva.turns import Turns
 from filaviva_retry_scheduler.announcer import Announcer
 from filaviva_retry_scheduler.batches import BatchSweep
 from filaviva_retry_scheduler.calendar import Calendar
@@ -50,6 +51,8 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
         engine, hand_over=relay.hand_over, changed=notifier.changed, metrics=metrics
     )
     meter, limits = Meter(metrics), TenantLimits(engine)
+    turn_depths = QueueDepths(broker, name="filaviva turns")
+    turns = Turns(engine, turn_depths)
     releasing = Releasing(engine, limits, relay.hand_over, poll=RELEASE_SECONDS)
 
     def changed(jobs: Iterable[UUID]) -> None:
@@ -61,7 +64,7 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     def settle(delivery: Delivery) -> None:
         consumer.settle(delivery)
 
-    scheduler = Scheduler(engine, announcer, publisher, settle=settle)
+    scheduler = Scheduler(engine, announcer, publisher, settle=settle, gate=turns)
     consumer = Consumer(
         broker,
         Topology().retry_requests,
@@ -72,14 +75,13 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
         linger=LINGER,
     )
     depths = QueueDepths(broker)
-    turn_depths = QueueDepths(broker, name="filaviva turns")
     keeper = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
     dispatcher = Dispatcher(engine, turn_depths, relay.hand_over, limits, keeper=keeper)
     duties = (
-        Sweeper(engine, announcer, lease_seconds=settings.worker.lease_seconds),
+        Sweeper(engine, announcer, lease_seconds=settings.worker.lease_seconds, gate=turns),
         BatchSweep(engine, following),
-        Reconciler(engine, depths, announcer),
-        Calendar(engine, announcer),
+        Reconciler(engine, depths, announcer, gate=turns),
+        Calendar(engine, announcer, gate=turns),
         limits,
         releasing,
         dispatcher,
@@ -95,7 +97,7 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     async with asyncio.TaskGroup() as group:
         # The scheduler works on until the consumer has let go of everything.
         support = (scheduler, relay, notifier, following, endpoint, LoopLag(metrics), depths)
-        group.create_task(serve(*support, turn_depths, stop=after))
+        group.create_task(serve(*support, turns, turn_depths, stop=after))
         await serve(consumer, *duties, stop=stop)
         after.set()
     await publisher.close()

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
 from filaviva.failpoints import passing
 from filaviva.service import wait
+from filaviva.turns import OPEN, Gate
 from filaviva_retry_scheduler import firing
 from filaviva_retry_scheduler.announcer import Announcer
 from filaviva_retry_scheduler.decide import Decided
@@ -26,10 +27,17 @@ class Calendar:
     """Fire what is due, a few schedules a turn: each may have many missed times to make up for."""
 
     def __init__(
-        self, engine: AsyncEngine, announcer: Announcer, *, batch: int = 20, pause: float = 1.0
+        self,
+        engine: AsyncEngine,
+        announcer: Announcer,
+        *,
+        gate: Gate = OPEN,
+        batch: int = 20,
+        pause: float = 1.0,
     ) -> None:
         self._engine = engine
         self._announcer = announcer
+        self._gate = gate
         self._batch = batch
         self._pause = pause
 
@@ -75,7 +83,7 @@ class Calendar:
 
     async def _commit(self, schedules: Sequence[UUID]) -> None:
         async def work(connection: AsyncConnection) -> Decided:
-            decided = await firing.fire(connection, schedules)
+            decided = await firing.fire(connection, schedules, self._gate)
             passing("calendar.before_commit")
             return decided
 

@@ -7,7 +7,7 @@ May happen twice: whoever comes second finds another fence and changes nothing.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva import lifecycle, outbox
 from filaviva.outbox import NewMessage, OutboxRow
-from filaviva.wakeups import wake_up
+from filaviva.turns import OPEN, Gate
+from filaviva.waking import wake
 from filaviva_retry_scheduler.dead import job_dead
 from filaviva_retry_scheduler.facts import AttemptLost, CancelFenced, Fact, JobEnded, JobRequeued
 from filaviva_retry_scheduler.verdict import (
@@ -116,11 +117,16 @@ class Decided:
 
 
 async def decide(
-    connection: AsyncConnection, attempts: Iterable[tuple[UUID, int]], *, expired: bool = False
+    connection: AsyncConnection,
+    attempts: Iterable[tuple[UUID, int]],
+    *,
+    expired: bool = False,
+    gate: Gate | None = None,
 ) -> Decided:
     """Decide what becomes of these (job, fence), each only if it is still leased under the fence.
 
-    `expired`: only where the lease has run out too, and without waiting for locked jobs.
+    `expired`: only where the lease has run out too, and without waiting for locked jobs. Who comes
+    through the `gate` gets its wake-up at the end of its pause, the others then wait their turn.
     """
     wanted = sorted(set(attempts))
     if not wanted:
@@ -131,10 +137,10 @@ async def decide(
     if not mine:
         return Decided()
     found = await connection.exec_driver_sql(_READ, (list(mine),))
-    return await _carry_out(connection, [Case(**row) for row in found.mappings()])
+    return await _carry_out(connection, [Case(**row) for row in found.mappings()], gate or OPEN)
 
 
-async def _carry_out(connection: AsyncConnection, cases: Sequence[Case]) -> Decided:
+async def _carry_out(connection: AsyncConnection, cases: Sequence[Case], gate: Gate) -> Decided:
     judged = [(case, judge(case)) for case in cases]
     events = [event for case, verdict in judged for event in _events(case, verdict)]
     changes = [_change(case, verdict) for case, verdict in judged]
@@ -143,9 +149,10 @@ async def _carry_out(connection: AsyncConnection, cases: Sequence[Case]) -> Deci
         connection,
         [c.job_id for c, verdict in judged if c.lifecycle and not isinstance(verdict, Requeue)],
     )
-    messages = [message for judgement in judged for message in _messages(*judgement)]
+    messages = [message for case, verdict in judged for message in _messages(case, verdict)]
+    again = [_told(case, v.not_before) for case, v in judged if isinstance(v, Requeue)]
     return Decided(
-        rows=await outbox.add(connection, messages),
+        rows=[*await outbox.add(connection, messages), *await wake(connection, again, gate)],
         facts=[fact for judgement in judged for fact in _facts(*judgement)],
         jobs=frozenset(case.job_id for case in cases),
     )
@@ -225,8 +232,6 @@ def _moment(moment: datetime) -> str:
 
 def _messages(case: Case, verdict: Verdict) -> list[NewMessage]:
     match verdict:
-        case Requeue(_, not_before):
-            return [_next_wake_up(case, not_before)]
         case Fail(reason):
             return [
                 job_dead(
@@ -238,23 +243,24 @@ def _messages(case: Case, verdict: Verdict) -> list[NewMessage]:
                     traceparent=case.traceparent,
                 )
             ]
-        case Cancel():
+        case Requeue() | Cancel():
             return []
 
 
-def _next_wake_up(case: Case, not_before: datetime) -> NewMessage:
-    return wake_up(
-        job_id=case.job_id,
-        epoch=case.epoch + 1,
-        issue=1,
-        type=case.type,
-        version=case.version,
-        queue=case.queue,
-        priority=case.priority,
-        correlation_id=case.correlation_id,
-        traceparent=case.traceparent,
-        not_before=not_before,
-    )
+def _told(case: Case, not_before: datetime) -> Mapping[str, Any]:
+    """What the next wake-up says."""
+    return {
+        "job_id": case.job_id,
+        "epoch": case.epoch + 1,
+        "issue": 1,
+        "type": case.type,
+        "version": case.version,
+        "queue": case.queue,
+        "priority": case.priority,
+        "correlation_id": case.correlation_id,
+        "traceparent": case.traceparent,
+        "not_before": not_before,
+    }
 
 
 def _facts(case: Case, verdict: Verdict) -> list[Fact]:

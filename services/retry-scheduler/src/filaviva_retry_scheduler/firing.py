@@ -15,11 +15,11 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 from uuid_utils.compat import uuid7
 
-from filaviva import outbox
 from filaviva.cron import Cron, Turn, turn
 from filaviva.database import as_dict
 from filaviva.operations.figures import moment
-from filaviva.wakeups import wake_up
+from filaviva.turns import OPEN, Gate
+from filaviva.waking import wake
 from filaviva_retry_scheduler.decide import Decided
 from filaviva_retry_scheduler.facts import Fact, FiringsLeftOut, ScheduleBroken, ScheduleFired
 
@@ -88,7 +88,9 @@ async def due(connection: AsyncConnection, *, limit: int) -> list[UUID]:
     return list((await connection.exec_driver_sql(_DUE, (limit,))).scalars())
 
 
-async def fire(connection: AsyncConnection, schedules: Sequence[UUID]) -> Decided:
+async def fire(
+    connection: AsyncConnection, schedules: Sequence[UUID], gate: Gate = OPEN
+) -> Decided:
     """Fire those of these schedules that nobody else holds and whose time has not moved."""
     found = (await connection.exec_driver_sql(_LOCK, (sorted(schedules),))).all()
     taken = [_take(row) for row in found]
@@ -101,7 +103,7 @@ async def fire(connection: AsyncConnection, schedules: Sequence[UUID]) -> Decide
         created = [as_dict(row) for row in made]
     await connection.exec_driver_sql(_MOVE, _columns([_moved(each) for each in taken]))
     return Decided(
-        rows=await outbox.add(connection, [wake_up(**job) for job in created]),
+        rows=await wake(connection, created, gate),
         facts=[fact for each in taken for fact in _facts(each)],
         jobs=frozenset(job["job_id"] for job in created),
     )

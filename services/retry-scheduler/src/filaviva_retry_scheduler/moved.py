@@ -8,9 +8,10 @@ May happen twice: the second time they are where the registry says.
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import outbox
+from filaviva.database import as_dict
 from filaviva.operations.readers import READERS
-from filaviva.wakeups import wake_up
+from filaviva.turns import Gate
+from filaviva.waking import wake
 from filaviva_retry_scheduler.decide import Decided
 from filaviva_retry_scheduler.facts import WakeUpReissued
 
@@ -57,11 +58,11 @@ async def published_lately(connection: AsyncConnection) -> bool:
     return bool((await connection.exec_driver_sql(_LATELY)).scalar())
 
 
-async def follow(connection: AsyncConnection, *, limit: int) -> Decided:
+async def follow(connection: AsyncConnection, gate: Gate, *, limit: int) -> Decided:
     """Move what nobody reads where it waits to the queue of its handler."""
-    moved = (await connection.exec_driver_sql(_MOVE, (limit,))).mappings().all()
+    moved = [as_dict(row) for row in await connection.exec_driver_sql(_MOVE, (limit,))]
     return Decided(
-        rows=await outbox.add(connection, [wake_up(**job) for job in moved]),
+        rows=await wake(connection, moved, gate),
         facts=[WakeUpReissued(job["job_id"], "moved") for job in moved],
         jobs=frozenset(job["job_id"] for job in moved),
     )

@@ -1,17 +1,18 @@
 """Parked jobs whose reason is gone: woken under a new epoch.
 
 Before: the job is queued and parked: neither claim nor reconciler sees it.
-After: it is queued, and the outbox row of its wake-up leaves with the caller's commit.
+After: it is queued, and its wake-up leaves with the caller's commit, or when it is its turn.
 May happen twice: the second time it is not parked.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import outbox
-from filaviva.wakeups import wake_up
+from filaviva.database import as_dict
+from filaviva.turns import Gate
+from filaviva.waking import wake
 from filaviva_retry_scheduler.decide import Decided
 from filaviva_retry_scheduler.facts import WakeUpReissued
 
@@ -66,12 +67,12 @@ WHERE parked_reason = 'queue_missing' AND state = 'queued' ORDER BY queue
 
 
 async def release_readable(
-    connection: AsyncConnection, *, limit: int, alive_seconds: float
+    connection: AsyncConnection, gate: Gate, *, limit: int, alive_seconds: float
 ) -> Decided:
     """Wake jobs parked for their version that a live worker reads by now."""
     arguments = ("unsupported_version", limit, alive_seconds)
     freed = await connection.exec_driver_sql(_READABLE, arguments)
-    return await _wake(connection, freed.mappings().all(), "unsupported_version")
+    return await _wake(connection, [as_dict(row) for row in freed], "unsupported_version", gate)
 
 
 async def missing_queues(connection: AsyncConnection) -> list[str]:
@@ -80,17 +81,19 @@ async def missing_queues(connection: AsyncConnection) -> list[str]:
 
 
 async def release_on(
-    connection: AsyncConnection, queues: Collection[str], *, limit: int
+    connection: AsyncConnection, gate: Gate, queues: Collection[str], *, limit: int
 ) -> Decided:
     """Wake jobs that were parked because one of these queues was missing."""
     arguments = ("queue_missing", limit, sorted(queues))
     freed = await connection.exec_driver_sql(_ON_QUEUES, arguments)
-    return await _wake(connection, freed.mappings().all(), "queue_missing")
+    return await _wake(connection, [as_dict(row) for row in freed], "queue_missing", gate)
 
 
-async def _wake(connection: AsyncConnection, freed: Sequence[Any], cause: Cause) -> Decided:
+async def _wake(
+    connection: AsyncConnection, freed: Sequence[Mapping[str, Any]], cause: Cause, gate: Gate
+) -> Decided:
     return Decided(
-        rows=await outbox.add(connection, [wake_up(**job) for job in freed]),
+        rows=await wake(connection, freed, gate),
         facts=[WakeUpReissued(job["job_id"], cause) for job in freed],
         jobs=frozenset(job["job_id"] for job in freed),
     )

@@ -19,7 +19,9 @@ from filaviva.database.transaction import DATABASE_ERRORS, transact
 from filaviva.errors import Unreachable
 from filaviva.failpoints import passing
 from filaviva.service import wait
-from filaviva.wakeups import reissue
+from filaviva.turns import OPEN, Gate
+from filaviva.wakeups import renew
+from filaviva.waking import wake
 from filaviva_retry_scheduler import moved, parked
 from filaviva_retry_scheduler.announcer import Announcer
 from filaviva_retry_scheduler.dead import job_dead
@@ -77,6 +79,9 @@ WHERE jobs.state = 'queued' AND jobs.queue = $1 AND jobs.parked_reason IS NULL
     AND NOT EXISTS (
         SELECT FROM filaviva.turns AS turns
         WHERE turns.job_id = jobs.id AND turns.epoch = jobs.epoch)
+    AND NOT EXISTS (
+        SELECT FROM filaviva.upcoming AS upcoming
+        WHERE upcoming.job_id = jobs.id AND upcoming.epoch = jobs.epoch)
 ORDER BY greatest(jobs.queued_at, jobs.not_before)
 LIMIT $3 FOR NO KEY UPDATE OF jobs SKIP LOCKED
 """
@@ -126,6 +131,7 @@ class Reconciler:
         batch: int = 1000,
         pause: float = 10.0,
         rarely: float = 60.0,
+        gate: Gate = OPEN,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
@@ -135,6 +141,7 @@ class Reconciler:
         self._pause = pause
         self._rarely = rarely
         self._rare_due = clock()
+        self._gate = gate
         self._clock = clock
         self._brisk_until = clock()
         self._looks = 0
@@ -174,9 +181,10 @@ class Reconciler:
             lost = [(job.id, job.epoch) for job in found]
             if not empty and (await connection.exec_driver_sql(_IN_LINE, (queue,))).scalar():
                 lost = self._seen_before(queue, lost)
-            rows = await reissue(connection, lost, lost=True)
-            jobs = [row.job_id for row in rows if row.job_id is not None]
-            return Decided(rows, [WakeUpReissued(job, "lost") for job in jobs], frozenset(jobs))
+            again = await renew(connection, lost, lost=True)
+            facts = [WakeUpReissued(job["job_id"], "lost") for job in again]
+            rows = await wake(connection, again, self._gate)
+            return Decided(rows, facts, frozenset(job["job_id"] for job in again))
 
         issued = await self._commit(work)
         if issued:
@@ -197,7 +205,7 @@ class Reconciler:
         if not queues:
             return 0
         return await self._commit(
-            lambda connection: parked.release_on(connection, queues, limit=self._batch)
+            lambda on: parked.release_on(on, self._gate, queues, limit=self._batch)
         )
 
     async def _rare(self) -> int:
@@ -221,7 +229,7 @@ class Reconciler:
         return total
 
     async def _follow(self, connection: AsyncConnection) -> Decided:
-        return await moved.follow(connection, limit=self._batch)
+        return await moved.follow(connection, self._gate, limit=self._batch)
 
     async def _tell(self, connection: AsyncConnection) -> Decided:
         untold = (await connection.exec_driver_sql(_UNTOLD, (self._batch,))).mappings().all()
@@ -236,13 +244,13 @@ class Reconciler:
     async def _commit(self, work: Work) -> int:
         async def before_commit(connection: AsyncConnection) -> Decided:
             decided = await work(connection)
-            if decided.rows:
+            if decided.jobs:
                 passing("reconcile.before_commit")
             return decided
 
         decided = await transact(self._engine, before_commit)
         self._announcer.announce(decided)
-        return len(decided.rows)
+        return len(decided.jobs)
 
 
 async def _queues(connection: AsyncConnection) -> tuple[list[str], list[str]]:

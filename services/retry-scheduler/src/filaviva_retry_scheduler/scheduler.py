@@ -23,6 +23,7 @@ from filaviva.broker.topology import Topology
 from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
 from filaviva.failpoints import passing
 from filaviva.service import first_of, wait
+from filaviva.turns import OPEN, Gate
 from filaviva_retry_scheduler.announcer import Announcer
 from filaviva_retry_scheduler.decide import Decided, decide
 from filaviva_retry_scheduler.facts import Fact, RequestDropped, RequestUnreadable
@@ -52,6 +53,7 @@ class Scheduler:
         publisher: Publishing,
         *,
         settle: Callable[[Delivery], object],
+        gate: Gate = OPEN,
         batch: int = 100,
         patience: float = 5.0,
         parked: float = _PARKED_SECONDS,
@@ -60,6 +62,7 @@ class Scheduler:
         self._announcer = announcer
         self._publisher = publisher
         self._settle = settle
+        self._gate = gate
         self._batch = batch
         self._patience = patience
         self._parked = parked
@@ -137,7 +140,7 @@ class Scheduler:
             requests.popleft()
 
     async def _commit(self, requests: Sequence[Request]) -> None:
-        decided = await transact(self._engine, lambda connection: _effect(connection, requests))
+        decided = await transact(self._engine, lambda on: _effect(on, requests, self._gate))
         passing("decide.committed")
         self._announcer.announce(decided)
         for request in requests:
@@ -162,11 +165,12 @@ class Scheduler:
         return published
 
 
-async def _effect(connection: AsyncConnection, requests: Sequence[Request]) -> Decided:
+async def _effect(connection: AsyncConnection, requests: Sequence[Request], gate: Gate) -> Decided:
     named = {request.message_id for request in requests if request.message_id}
     first = await inbox.enter(connection, CONSUMER, named)
     fresh = [r for r in requests if not r.message_id or r.message_id in first]
-    decided = await decide(connection, [(request.job_id, request.fence) for request in fresh])
+    wanted = [(request.job_id, request.fence) for request in fresh]
+    decided = await decide(connection, wanted, gate=gate)
     passing("decide.before_commit")
     return replace(decided, facts=[*decided.facts, *_dropped(requests, fresh, decided)])
 

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
 from filaviva.failpoints import passing
 from filaviva.service import wait
+from filaviva.turns import OPEN, Gate
 from filaviva_retry_scheduler import deadlines, parked
 from filaviva_retry_scheduler.announcer import Announcer
 from filaviva_retry_scheduler.decide import Decided, decide
@@ -43,12 +44,14 @@ class Sweeper:
         *,
         lease_seconds: float,
         presence: Presence | None = None,
+        gate: Gate = OPEN,
         batch: int = 500,
         longest_pause: float = 1.0,
     ) -> None:
         self._engine = engine
         self._announcer = announcer
         self._presence = presence or Presence(lease_seconds=lease_seconds)
+        self._gate = gate
         self._alive_seconds = 2 * lease_seconds
         self._batch = batch
         # Well below a heartbeat: the presence would take a longer pause for a gap.
@@ -91,7 +94,7 @@ class Sweeper:
         return [(job.id, job.fence) for job in expired]
 
     async def _free(self, found: Sequence[tuple[UUID, int]]) -> int:
-        return await self._commit(lambda connection: decide(connection, found, expired=True))
+        return await self._commit(lambda on: decide(on, found, expired=True, gate=self._gate))
 
     async def _one_by_one(self, found: list[tuple[UUID, int]]) -> int:
         """One job that cannot be decided must not keep the others."""
@@ -113,7 +116,7 @@ class Sweeper:
     async def _release_readable(self) -> int:
         return await self._commit(
             lambda connection: parked.release_readable(
-                connection, limit=self._batch, alive_seconds=self._alive_seconds
+                connection, self._gate, limit=self._batch, alive_seconds=self._alive_seconds
             )
         )
 

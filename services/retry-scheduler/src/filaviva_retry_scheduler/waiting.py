@@ -1,7 +1,7 @@
 """The lines of jobs that wait for a turn, as they stand in the database.
 
-Before: rows of `turns`. After `take`: the rows that were chosen are gone, and an outbox row for
-each of those jobs leaves with the caller's commit.
+Before: rows of `turns`, and of `upcoming` until their time has come. After `take`: the rows that
+were chosen are gone, and an outbox row for each of those jobs leaves with the caller's commit.
 May happen twice: whoever comes second finds the rows gone.
 """
 
@@ -82,6 +82,36 @@ FROM gone FULL JOIN issued ON issued.job_id = gone.job_id
 """
 
 
+# In the order in which they came due; who is no longer wanted is dropped here.
+_COME_DUE = """
+WITH due AS MATERIALIZED (
+    SELECT ctid AS place FROM filaviva.upcoming WHERE due_at <= now() ORDER BY due_at LIMIT $1),
+gone AS MATERIALIZED (
+    DELETE FROM filaviva.upcoming WHERE ctid = ANY(ARRAY(SELECT place FROM due))
+    RETURNING job_id, epoch),
+in_line AS (
+    INSERT INTO filaviva.turns (queue, tenant, priority, job_id, epoch)
+    SELECT looked.* FROM gone CROSS JOIN LATERAL (
+        SELECT queue, tenant, priority, id, jobs.epoch FROM filaviva.jobs AS jobs
+        WHERE jobs.id = gone.job_id AND jobs.epoch = gone.epoch AND state = 'queued'
+            AND parked_reason IS NULL LIMIT 1) AS looked
+    ORDER BY id
+    ON CONFLICT (queue, tenant, priority, job_id) DO UPDATE SET epoch = excluded.epoch)
+SELECT count(*), (
+    SELECT extract(epoch FROM due_at - clock_timestamp())::float8 FROM filaviva.upcoming
+    WHERE due_at > now() ORDER BY due_at LIMIT 1)
+FROM gone
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """How many have come due, and in how many seconds the next ones do."""
+
+    count: int
+    next_in: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A line, and whether its tenant's own limit keeps jobs back already."""
@@ -105,6 +135,12 @@ async def lines(
 ) -> list[Waiting]:
     """Give the lines after this place in their order; `limits`: some tenants have them."""
     return [Waiting(*row) for row in await fetch(connection, _LINES, (*after, limit, limits))]
+
+
+async def come_due(connection: AsyncConnection, *, most: int) -> Due:
+    """Have jobs whose time has come wait for their turn."""
+    ((count, next_in),) = await fetch(connection, _COME_DUE, (most,))
+    return Due(count, next_in)
 
 
 async def take(

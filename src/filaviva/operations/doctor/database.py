@@ -52,7 +52,8 @@ GROUP BY parked_reason ORDER BY parked_reason
 _TURNS: Final = """
 SELECT count(*) AS jobs, EXISTS (
     SELECT FROM filaviva.turn_keeper WHERE until > clock_timestamp()) AS given
-FROM filaviva.turns
+FROM (SELECT FROM filaviva.turns
+    UNION ALL SELECT FROM filaviva.upcoming WHERE due_at < now() - interval '1 minute') AS waiting
 """
 
 _OPEN_LETTERS: Final = """
