@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -19,10 +20,13 @@ from filaviva.operations.requeue import Requeued, requeue
 from filaviva.operations.submission import Submission
 from filaviva.operations.submit import Submitter
 from filaviva.outbox import OutboxRow
+from filaviva.telemetry.metrics import Metrics
 from filaviva.turns import Turns
+from filaviva_retry_scheduler.counting import Counting
 from filaviva_retry_scheduler.decide import Decided, decide
 from filaviva_retry_scheduler.dispatcher import Dispatcher
-from filaviva_retry_scheduler.facts import WakeUpReissued
+from filaviva_retry_scheduler.facts import Listener, WakeUpReissued, unheard
+from filaviva_retry_scheduler.meter import Meter
 from filaviva_retry_scheduler.reconciler import Reconciler
 from fixtures.retrying import Clock, Jobs, KnownDepths, Told
 
@@ -42,13 +46,14 @@ class Ground:
         self.dispatcher = self.another("first")
         self.submitter = Submitter(jobs.engine, self.rows.extend, turns=self.turns)
 
-    def another(self, keeper: str) -> Dispatcher:
+    def another(self, keeper: str, listener: Listener = unheard) -> Dispatcher:
         return Dispatcher(
             self.jobs.engine,
             self.depths,
             self.rows.extend,
             self.limits,
             keeper=keeper,
+            listener=listener,
             clock=self.clock,
         )
 
@@ -359,6 +364,35 @@ async def test_lost_wake_ups_are_issued_again_a_few_at_once(ground: Ground, told
     assert 0 < len(told.rows) < 10
     assert await ground.waiting() == 40 - len(told.rows)
     assert len(told.of(WakeUpReissued)) == 40
+
+
+async def test_the_metrics_tell_who_waits_since_when_and_who_had_a_turn(ground: Ground) -> None:
+    metrics = Metrics()
+    await ground.submit("a", 20, priority=LOW)
+    await ground.submit("b", 30)
+    await ground.submit("b", 30, priority=HIGH, not_before=datetime.now(UTC) + timedelta(hours=1))
+    given, shown = len(ground.rows), metrics.registry.get_sample_value
+    counting = Counting(ground.jobs.engine, metrics)
+
+    assert await counting.step() == 50 - given
+
+    low, normal = {"priority": "low"}, {"priority": "normal"}
+    assert shown("filaviva_turns_waiting", low) + shown("filaviva_turns_waiting", normal) == (
+        50 - given
+    )
+    assert abs((shown("filaviva_turns_oldest_timestamp_seconds", low) or 0) - time.time()) < 60
+    assert shown("filaviva_turns_oldest_timestamp_seconds", {"priority": "high"}) == 0
+    assert shown("filaviva_turns_upcoming") == 30
+    ground.dispatcher = ground.another("first", Meter(metrics))
+    turns = (await ground.round()).total()
+    assert turns > 0
+    assert (
+        sum(
+            shown("filaviva_turns_given_total", {"priority": name}) or 0
+            for name in ("high", "normal", "low")
+        )
+        == turns
+    )
 
 
 async def test_an_overdue_job_is_taken_for_lost_only_after_a_minute_while_others_are_in_line(

@@ -21,6 +21,7 @@ class Metrics:
         self._jobs()
         self._journey()
         self._worker()
+        self._turns()
         self.sse_clients = self._gauge("sse_clients", "Open streams of server-sent events")
         build = Info("filaviva_build", "The running release", registry=self.registry)
         build.info({"version": version("filaviva"), "revision": ""})
@@ -98,6 +99,20 @@ class Metrics:
         )
         self.rows_removed = self._counter(
             "rows_removed_total", "Removed because nothing has to be kept longer", "what"
+        )
+
+    def _turns(self) -> None:
+        self.turns_waiting = self._gauge(
+            "turns_waiting", "Jobs that wait for their turn", "priority"
+        )
+        self.turns_oldest = self._gauge(
+            "turns_oldest_timestamp_seconds",
+            "Since when the first in line is due, 0 if nobody waits",
+            "priority",
+        )
+        self.turns_given = self._counter("turns_given_total", "Turns given", "priority")
+        self.turns_upcoming = self._gauge(
+            "turns_upcoming", "Jobs that will wait for their turn once their time has come"
         )
 
     def _worker(self) -> None:

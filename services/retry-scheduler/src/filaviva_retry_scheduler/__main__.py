@@ -26,6 +26,7 @@ from filaviva.turns import Turns
 from filaviva_retry_scheduler.announcer import Announcer
 from filaviva_retry_scheduler.batches import BatchSweep
 from filaviva_retry_scheduler.calendar import Calendar
+from filaviva_retry_scheduler.counting import Counting
 from filaviva_retry_scheduler.dispatcher import Dispatcher
 from filaviva_retry_scheduler.meter import Meter
 from filaviva_retry_scheduler.readiness import Readiness
@@ -76,7 +77,9 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     )
     depths = QueueDepths(broker)
     keeper = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
-    dispatcher = Dispatcher(engine, turn_depths, relay.hand_over, limits, keeper=keeper)
+    dispatcher = Dispatcher(
+        engine, turn_depths, relay.hand_over, limits, keeper=keeper, listener=meter
+    )
     duties = (
         Sweeper(engine, announcer, lease_seconds=settings.worker.lease_seconds, gate=turns),
         BatchSweep(engine, following),
@@ -85,6 +88,7 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
         limits,
         releasing,
         dispatcher,
+        Counting(engine, metrics),
         Retention(engine, settings.retention, listener=meter),
     )
     endpoint = Endpoint(

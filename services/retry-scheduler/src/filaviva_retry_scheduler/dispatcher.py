@@ -23,7 +23,8 @@ from filaviva.pace import Pace
 from filaviva.service import wait
 from filaviva_retry_scheduler import waiting
 from filaviva_retry_scheduler.depths import Depths
-from filaviva_retry_scheduler.shares import Shares
+from filaviva_retry_scheduler.facts import Listener, TurnsGiven, unheard
+from filaviva_retry_scheduler.shares import Shares, class_of
 from filaviva_retry_scheduler.waiting import START, Due, Place, Taken, Waiting
 
 log = structlog.get_logger("filaviva")
@@ -56,6 +57,7 @@ class Dispatcher:
         limits: TenantLimits,
         *,
         keeper: str,
+        listener: Listener = unheard,
         pause: float = 0.1,
         idle_pause: float = 0.25,
         most_lines: int = 1000,
@@ -66,6 +68,7 @@ class Dispatcher:
         self._hand_over = hand_over
         self._limits = limits
         self._keeper = keeper
+        self._listener = listener
         self._pause = pause
         self._idle_pause = idle_pause
         self._most_lines = most_lines
@@ -169,6 +172,8 @@ class Dispatcher:
         line.pace.sent(len(taken.rows))
         line.sent |= {row.id for row in taken.rows}
         self._hand_over(taken.rows)
+        for name, count in Counter(class_of(priority) for _, priority in taken.lines).items():
+            self._listener(TurnsGiven(name, count))
         return len(taken.rows)
 
     def _held_back(self, line: Waiting) -> bool:

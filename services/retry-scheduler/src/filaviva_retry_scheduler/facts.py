@@ -100,6 +100,14 @@ class ScheduleBroken:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnsGiven:
+    """So many jobs of a class of priority have got their turn."""
+
+    priority: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class RowsRemoved:
     """Something was older than it has to be kept."""
 
@@ -120,6 +128,7 @@ Fact: TypeAlias = (
     | FiringsLeftOut
     | ScheduleBroken
     | RowsRemoved
+    | TurnsGiven
 )
 Listener: TypeAlias = Callable[[Fact], None]
 

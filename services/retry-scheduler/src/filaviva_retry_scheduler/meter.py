@@ -16,6 +16,7 @@ from filaviva_retry_scheduler.facts import (
     RowsRemoved,
     ScheduleBroken,
     ScheduleFired,
+    TurnsGiven,
     WakeUpReissued,
 )
 
@@ -39,15 +40,22 @@ class Meter:
                 self._ended(fact)
             case AttemptLost() | CancelFenced():
                 self._lost(fact)
+            case WakeUpReissued() | DeadLetterRepublished() | TurnsGiven():
+                self._issued(fact)
+            case RequestDropped() | RequestUnreadable():
+                self._request(fact)
+            case ScheduleFired() | FiringsLeftOut() | ScheduleBroken() | RowsRemoved():
+                self._by_the_clock(fact)
+
+    def _issued(self, fact: WakeUpReissued | DeadLetterRepublished | TurnsGiven) -> None:
+        match fact:
             case WakeUpReissued(cause=cause):
                 self._metrics.wakeups_reissued.labels(cause).inc()
             case DeadLetterRepublished(job_id=job):
                 self._metrics.wakeups_reissued.labels("dead_letter").inc()
                 log.warning("a dead letter was missing and is sent again", job_id=str(job))
-            case RequestDropped() | RequestUnreadable():
-                self._request(fact)
-            case ScheduleFired() | FiringsLeftOut() | ScheduleBroken() | RowsRemoved():
-                self._by_the_clock(fact)
+            case TurnsGiven(priority=name, count=count):
+                self._metrics.turns_given.labels(name).inc(count)
 
     def _request(self, fact: RequestDropped | RequestUnreadable) -> None:
         match fact:

@@ -13,6 +13,7 @@ Name: TypeAlias = tuple[str, int]  # tenant, priority
 
 _NORMAL = 4
 _WEIGHTS = {"high": 16, "normal": 4, "low": 1}
+CLASSES = tuple(_WEIGHTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,12 @@ def _strides(waiting: Sequence[Name]) -> dict[Name, float]:
     return {(t, priority): together[t] / _weight(priority) for t, priority in waiting}
 
 
-def _weight(priority: int) -> int:
+def class_of(priority: int) -> str:
+    """Name the class of a priority."""
     if priority > _NORMAL:
-        return _WEIGHTS["high"]
-    return _WEIGHTS["normal" if priority == _NORMAL else "low"]
+        return "high"
+    return "normal" if priority == _NORMAL else "low"
+
+
+def _weight(priority: int) -> int:
+    return _WEIGHTS[class_of(priority)]

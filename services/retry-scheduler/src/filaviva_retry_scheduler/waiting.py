@@ -24,7 +24,7 @@ START: Place = ("", "", -1)
 
 # Skips from line to line in the index, however many wait in each. A tenant whose own limit keeps
 # jobs back already gets no turns: they would only wait there.
-_LINES = """
+_WALK = """
 WITH RECURSIVE lines(queue, tenant, priority) AS (
     (SELECT queue, tenant, priority FROM filaviva.turns
      WHERE (queue, tenant, priority) > ($1::text, $2::text, $3::smallint)
@@ -35,9 +35,20 @@ WITH RECURSIVE lines(queue, tenant, priority) AS (
         WHERE (turns.queue, turns.tenant, turns.priority)
             > (lines.queue, lines.tenant, lines.priority)
         ORDER BY turns.queue, turns.tenant, turns.priority LIMIT 1) AS following)
+"""
+_LINES = f"""{_WALK}
 SELECT queue, tenant, priority, $5::boolean AND EXISTS (
     SELECT FROM filaviva.jobs WHERE parked_reason = 'limit' AND jobs.tenant = lines.tenant)
 FROM lines LIMIT $4
+"""
+_FIRSTS = f"""{_WALK}
+SELECT lines.priority, extract(epoch FROM greatest(job.queued_at, job.not_before))::float8
+FROM lines CROSS JOIN LATERAL (
+    SELECT job_id FROM filaviva.turns AS turns WHERE turns.queue = lines.queue
+        AND turns.tenant = lines.tenant AND turns.priority = lines.priority
+    ORDER BY job_id LIMIT 1) AS first
+JOIN filaviva.jobs AS job ON job.id = first.job_id
+LIMIT $4
 """
 
 # By ctid: no statistics can lead the planner astray, and a row that moved meanwhile is taken in the
@@ -135,6 +146,14 @@ async def lines(
 ) -> list[Waiting]:
     """Give the lines after this place in their order; `limits`: some tenants have them."""
     return [Waiting(*row) for row in await fetch(connection, _LINES, (*after, limit, limits))]
+
+
+async def firsts(
+    connection: AsyncConnection, *, after: Place, limit: int
+) -> list[tuple[int, float]]:
+    """Give the priority of each line, and the moment since when its first job is due."""
+    found = await fetch(connection, _FIRSTS, (*after, limit))
+    return [(row[0], row[1]) for row in found]
 
 
 async def come_due(connection: AsyncConnection, *, most: int) -> Due:
