@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva.cli import acting
+from filaviva.cli import acting, asyncapi
 from filaviva.cli.output import Json, show_json, show_list
 from filaviva.errors import NotFound
 from filaviva.registry import Registered, Registry
@@ -18,6 +18,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+app.command()(asyncapi.asyncapi)
 
 _COLUMNS = ("type", "version", "app", "queue", "maxAttempts", "timeout", "deprecated")
 

@@ -29,6 +29,7 @@ from filaviva.telemetry.metrics import Metrics
 from filaviva.turns import Turns
 from filaviva_producer.api import Api, Routes
 from filaviva_producer.canceling import Canceling
+from filaviva_producer.describing import Describing
 from filaviva_producer.erasing import Erasing
 from filaviva_producer.page.acting import actions
 from filaviva_producer.page.routes import Page
@@ -156,6 +157,7 @@ def _routes(parts: Parts, links: Links | None) -> Iterator[Routes]:
     yield canceling
     yield retrying
     yield Erasing(engine)
+    yield Describing(registry)
     yield Scheduling(engine, registry, parts.submitter, most, callbacks)
     quotas = Quotas(parts.limits)
     yield Publishing(engine, hand_over, registry, pressure, metrics, parts.turns, quotas)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from filaviva.cli import asyncapi
 from filaviva.cli.reference import commands, environment, metrics
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
@@ -10,4 +11,5 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/reference/settings.md": environment.page,
     "docs/reference/metrics.md": metrics.page,
     "docs/reference/cli.md": commands.page,
+    "contracts/asyncapi.yaml": asyncapi.own,
 }
