@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import date, datetime
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,6 +45,7 @@ class App:
         self._handlers: dict[str, dict[int, Handler]] = {}
         self._upcasters = Upcasters()
         self._old: dict[tuple[str, int], type[Contract]] = {}
+        self._sunsets: dict[tuple[str, int], date] = {}
 
     def __repr__(self) -> str:
         return f"App({self.name!r})"
@@ -75,6 +77,11 @@ class App:
     def old_contracts(self) -> Mapping[tuple[str, int], type[Contract]]:
         """The contracts, by type and version, that upcasters were registered with."""
         return MappingProxyType(self._old)
+
+    @property
+    def sunsets(self) -> Mapping[tuple[str, int], date]:
+        """The versions that are deprecated, with the day until which they are read."""
+        return MappingProxyType(self._sunsets)
 
     def find(self, job_type: str, version: int) -> Handler | None:
         """Find the handler of a job type; None if none reads it. An old version's has `upcasters`.
@@ -144,8 +151,31 @@ class App:
 
         return register
 
+    def deprecate(
+        self, contract: str | type[Contract], version: int | None = None, *, sunset: date
+    ) -> None:
+        """Announce that a version is read until that day; who submits it is told.
+
+        Nothing is refused when the day has come: only taking out its handler or upcaster ends it.
+        """
+        kind, number = _named(contract, version)
+        if not isinstance(sunset, date) or isinstance(sunset, datetime):
+            raise ConfigurationError(
+                f"deprecation of {kind} v{number}: found {sunset!r}, expected a date"
+            )
+        self._sunsets[kind, number] = sunset
+
     def check(self) -> None:
-        """Make sure that every upcaster leads to a handler; ConfigurationError names what lacks."""
+        """Make sure that upcasters lead to handlers; ConfigurationError names what lacks."""
+        for kind, version in self._sunsets:
+            if not any(
+                event_of(read) == kind and version in versions
+                for read, versions in self.reads().items()
+            ):
+                raise ConfigurationError(
+                    f"app {self.name!r}: found a deprecation of {kind} v{version}, which it does "
+                    "not read; expected a version with a handler or an upcaster"
+                )
         for step in self._upcasters:
             goals = [
                 version
@@ -179,17 +209,15 @@ def _named(contract: str | type[Contract], version: int | None) -> tuple[str, in
     if isinstance(contract, str):
         if version is None:
             raise ConfigurationError(
-                f"upcaster of {contract}: found no version, expected the one that it reads: "
-                f"@app.upcaster({contract!r}, 1, to=2)"
+                f"{contract}: found no version, expected one beside the type: "
+                f"({contract!r}, 1, …), or the contract's class alone"
             )
         return contract, version
     if not (isinstance(contract, type) and issubclass(contract, Contract)):
-        raise ConfigurationError(
-            f"upcaster: found {contract!r}, expected a contract's type or its class"
-        )
+        raise ConfigurationError(f"found {contract!r}, expected a contract's type or its class")
     if version not in (None, contract.contract_version):
         raise ConfigurationError(
-            f"upcaster of {contract.__name__}: found version {version}, "
+            f"{contract.__name__}: found version {version}, "
             f"expected {contract.contract_version}, or nothing"
         )
     return contract.contract_type, contract.contract_version

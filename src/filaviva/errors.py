@@ -36,6 +36,10 @@ class InvalidInput(Terminal):
         self.flaws = tuple(flaws)
 
 
+class UpcastFailed(InvalidInput):
+    """An upcaster could not make the job's data what the handler's version expects."""
+
+
 class ResultTooLarge(InvalidOutput):
     """The result is over the limit: larger content is referenced, not returned."""
 

@@ -6,8 +6,10 @@ May happen twice: the second time changes nothing and notifies nobody.
 """
 
 import json
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import date
+from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -16,6 +18,8 @@ from filaviva.errors import ConfigurationError
 from filaviva.handler import Handler
 from filaviva.registry import CHANNEL
 from filaviva.schemas import SchemaCheck
+from filaviva_contracts import Contract
+from filaviva_contracts.names import event_of
 
 # Two setups at once, of two apps with the same type, must not both find it free.
 _LOCK: Final = "LOCK TABLE filaviva.contracts IN SHARE ROW EXCLUSIVE MODE"
@@ -34,21 +38,37 @@ ORDER BY 1, 2
 # stays.
 _UPSERT: Final = """
 INSERT INTO filaviva.contracts AS known
-    (type, version, app, queue, schema, result_schema, policy, event)
+    (type, version, app, queue, schema, result_schema, policy, event, read_as, sunset, announced_at,
+     examples)
 SELECT wanted.type, wanted.version, $3, wanted.queue,
-       wanted.schema::jsonb, wanted.result_schema::jsonb, wanted.policy::jsonb, wanted.event
-FROM unnest($1::text[], $2::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])
-    AS wanted (type, version, queue, schema, result_schema, policy, event)
+       wanted.schema::jsonb, wanted.result_schema::jsonb, wanted.policy::jsonb, wanted.event,
+       wanted.read_as, wanted.sunset,
+       CASE WHEN wanted.sunset IS NOT NULL THEN clock_timestamp() END, wanted.examples::jsonb
+FROM unnest($1::text[], $2::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+        $9::int[], $10::date[], $11::text[])
+    AS wanted (type, version, queue, schema, result_schema, policy, event, read_as, sunset,
+        examples)
 ON CONFLICT (type, version) DO UPDATE SET
     app = excluded.app, queue = excluded.queue, schema = excluded.schema,
     result_schema = excluded.result_schema, policy = excluded.policy, event = excluded.event,
+    read_as = excluded.read_as, sunset = excluded.sunset,
+    announced_at = CASE WHEN excluded.sunset IS NOT NULL
+        THEN coalesce(known.announced_at, excluded.announced_at) END,
+    examples = excluded.examples,
     deprecated_at = NULL, updated_at = clock_timestamp()
 WHERE (excluded.queue IS NOT NULL OR known.app = excluded.app OR known.deprecated_at IS NOT NULL)
     AND (known.app, known.queue, known.schema, known.result_schema, known.policy, known.event,
-       known.deprecated_at)
+       known.read_as, known.sunset, known.examples, known.deprecated_at)
     IS DISTINCT FROM (excluded.app, excluded.queue, excluded.schema, excluded.result_schema,
-       excluded.policy, excluded.event, NULL::timestamptz)
+       excluded.policy, excluded.event, excluded.read_as, excluded.sunset, excluded.examples,
+       NULL::timestamptz)
 RETURNING known.type, known.version, (known.xmax = 0) AS added
+"""
+
+# What was published of a version when it still had a handler.
+_KNOWN: Final = """
+SELECT type, version, schema::text, examples::text FROM filaviva.contracts
+WHERE (type, version) IN (SELECT * FROM unnest($1::text[], $2::int[]))
 """
 
 _DEPRECATE: Final = """
@@ -64,41 +84,122 @@ RETURNING known.type, known.version
 """
 
 
-# type, version, queue, schema, result schema, policy, event
-_Row: TypeAlias = tuple[str, int, str | None, str, str | None, str, str | None]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One version of a contract, in the order of the columns of `_UPSERT`."""
+
+    type: str
+    version: int
+    queue: str | None = None
+    schema: str
+    result_schema: str | None = None
+    policy: str = "{}"
+    event: str | None = None
+    read_as: int | None = None
+    sunset: date | None = None
+    examples: str = "[]"
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What publishing changed, as "type vN"."""
+    """What publishing changed, as "type vN"; `unknown` is read, but its schema is not known."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     deprecated: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 async def publish(connection: AsyncConnection, app: App) -> Published:
     """Make the app's rows what its code says; another app's contract is a ConfigurationError."""
-    rows = [*map(_row, app.all_handlers()), *_event_rows(app)]
-    types, versions, queues, schemas, results, policies, events = (
-        [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * 7
-    )
+    app.check()
     await connection.exec_driver_sql(_LOCK)
-    taken = await connection.exec_driver_sql(_TAKEN, (types, versions, app.name, queues))
+    rows, unknown = await _rows(connection, app)
+    types, versions, *rest = _columns(rows)
+    taken = await connection.exec_driver_sql(_TAKEN, (types, versions, app.name, rest[0]))
     _refuse_taken(app, [tuple(row) for row in taken])
-    written = await connection.exec_driver_sql(
-        _UPSERT, (types, versions, app.name, queues, schemas, results, policies, events)
-    )
+    written = await connection.exec_driver_sql(_UPSERT, (types, versions, app.name, *rest))
     touched = [(f"{row.type} v{row.version}", row.added) for row in written]
     gone = await connection.exec_driver_sql(_DEPRECATE, (types, versions, app.name))
     published = Published(
         added=tuple(sorted(name for name, added in touched if added)),
         changed=tuple(sorted(name for name, added in touched if not added)),
         deprecated=tuple(sorted(f"{row.type} v{row.version}" for row in gone)),
+        unknown=unknown,
     )
-    if published != Published():
+    if replace(published, unknown=()) != Published():
         await connection.exec_driver_sql("SELECT pg_notify($1, $2)", (CHANNEL, app.name))
     return published
+
+
+def _columns(rows: list[_Row]) -> list[list[Any]]:
+    return [[getattr(row, each.name) for row in rows] for each in fields(_Row)]
+
+
+async def _rows(connection: AsyncConnection, app: App) -> tuple[list[_Row], tuple[str, ...]]:
+    """Give what is to be published, and name what cannot be: nobody here knows its schema."""
+    own = [*map(_row, app.all_handlers()), *_event_rows(app)]
+    old = _upcast(app, own)
+    known = await _schemas(connection, app, old)
+    rows = own + [
+        replace(row, schema=known[key][0], examples=known[key][1])
+        for row in old
+        if (key := (row.type, row.version)) in known
+    ]
+    unknown = [f"{row.type} v{row.version}" for row in old if (row.type, row.version) not in known]
+    dated = [
+        replace(row, sunset=app.sunsets.get((event_of(row.type), row.version))) for row in rows
+    ]
+    return dated, tuple(unknown)
+
+
+def _upcast(app: App, rows: Sequence[_Row]) -> list[_Row]:
+    """Give a row for each old version that is upcast: all but the schema is its reader's."""
+    own = {(row.type, row.version): row for row in rows}
+    old = [
+        replace(row, version=version, read_as=row.version, examples="[]")
+        for kind, versions in app.reads().items()
+        for version in versions
+        if (handler := app.find(kind, version)) is not None and handler.upcasters
+        for row in [own[kind, handler.version]]
+    ]
+    events = {
+        (row.event, row.version): _Row(
+            type=row.event, version=row.version, schema="", read_as=row.read_as
+        )
+        for row in old
+        if row.event is not None and (row.event, row.version) not in own
+    }
+    named = {(row.type, row.version) for row in old}
+    return old + [row for key, row in sorted(events.items()) if key not in named]
+
+
+async def _schemas(
+    connection: AsyncConnection, app: App, rows: Sequence[_Row]
+) -> dict[tuple[str, int], tuple[str, str]]:
+    """Find the schema and examples of old versions: in the app, or as they were published."""
+    wanted = {(row.type, row.version) for row in rows}
+    wanted |= {(event_of(kind), version) for kind, version in wanted}
+    ordered = sorted(wanted)
+    arguments = ([kind for kind, _ in ordered], [version for _, version in ordered])
+    found = {
+        (row.type, row.version): (row.schema, row.examples)
+        for row in await connection.exec_driver_sql(_KNOWN, arguments)
+    }
+    for key, contract in app.old_contracts.items():
+        found[key] = _described(contract)
+    return {
+        key: found.get((event_of(key[0]), key[1])) or found[key]
+        for key in wanted
+        if key in found or (event_of(key[0]), key[1]) in found
+    }
+
+
+def _described(contract: type[Contract]) -> tuple[str, str]:
+    """Give a contract's schema, which must compile or every producer would refuse it; examples."""
+    schema = contract.json_schema()
+    SchemaCheck(schema)
+    return json.dumps(schema), json.dumps(schema.get("examples", []))
 
 
 def _refuse_taken(app: App, taken: list[tuple[Any, ...]]) -> None:
@@ -115,24 +216,27 @@ def _event_rows(app: App) -> list[_Row]:
     events = {
         (handler.event, handler.version): handler.contract
         for handler in app.all_handlers()
-        if handler.event is not None and app.find(handler.event, handler.version) is None
+        if handler.event is not None and handler.version not in app.handlers.get(handler.event, {})
     }
     return [
-        (kind, version, None, json.dumps(contract.json_schema()), None, "{}", None)
+        _Row(type=kind, version=version, schema=schema, examples=examples)
         for (kind, version), contract in sorted(events.items())
+        for schema, examples in [_described(contract)]
     ]
 
 
 def _row(handler: Handler) -> _Row:
-    schema, returned = handler.contract.json_schema(), handler.returns.schema
-    for each in filter(None, (schema, returned)):
-        SchemaCheck(each)  # what cannot be compiled would stop every producer from accepting it
-    return (
-        handler.job_type,
-        handler.version,
-        handler.queue,
-        json.dumps(schema),
-        None if returned is None else json.dumps(returned),
-        json.dumps(handler.policy.stored()),
-        handler.event,
+    schema, examples = _described(handler.contract)
+    returned = handler.returns.schema
+    if returned is not None:
+        SchemaCheck(returned)
+    return _Row(
+        type=handler.job_type,
+        version=handler.version,
+        queue=handler.queue,
+        schema=schema,
+        result_schema=None if returned is None else json.dumps(returned),
+        policy=json.dumps(handler.policy.stored()),
+        event=handler.event,
+        examples=examples,
     )

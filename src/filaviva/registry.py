@@ -7,7 +7,8 @@ May happen twice: a refresh replaces the same by the same.
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date, datetime
 from typing import Any, Final
 
 import structlog
@@ -23,7 +24,7 @@ log = structlog.get_logger("filaviva")
 CHANNEL: Final = "filaviva_contracts"
 _SELECT: Final = """
 SELECT type, version, app, queue, schema::text, result_schema::text, policy::text,
-       deprecated_at IS NOT NULL, event
+       deprecated_at, event, read_as, sunset, announced_at, examples::text
 FROM filaviva.contracts ORDER BY type, version
 """
 
@@ -39,9 +40,18 @@ class Registered:
     schema: dict[str, Any]
     result_schema: dict[str, Any] | None
     policy: StoredPolicy
-    deprecated: bool
     check: SchemaCheck
+    deprecated_at: datetime | None = None  # since then its app has no handler of it
     event: str | None = None  # the event that it handles
+    read_as: int | None = None  # the version that its data is upcast to
+    sunset: date | None = None  # its app means to read it until then
+    announced_at: datetime | None = None  # since then that is said
+    examples: list[Any] = field(default_factory=list)
+
+    @property
+    def deprecated(self) -> bool:
+        """Whether nothing in its app reads it any more."""
+        return self.deprecated_at is not None
 
     def validate(self, data: Any) -> list[Flaw]:
         """Find what is wrong with parsed data (`canonical.parse`); empty if it fits."""
@@ -58,12 +68,13 @@ class Registry:
         self._rows: dict[tuple[Any, ...], Registered] = {}
 
     def find(self, type: str, version: int | None = None) -> Registered | None:  # noqa: A002
-        """Find a contract; without a version the newest that is not deprecated."""
+        """Find a contract; without a version the newest that is here to stay, or else read."""
         versions = self._contracts.get(type, {})
         if version is not None:
             return versions.get(version)
-        newest_first = [versions[number] for number in sorted(versions, reverse=True)]
-        return next((each for each in newest_first if not each.deprecated), None)
+        read = [versions[number] for number in sorted(versions) if not versions[number].deprecated]
+        staying = [each for each in read if each.sunset is None]
+        return next(reversed(staying or read), None)
 
     def handles(self, event: str, version: int) -> bool:
         """Tell whether there is a handler of this version of an event."""
@@ -118,7 +129,8 @@ async def _rows(connection: AsyncConnection) -> list[tuple[Any, ...]]:
 
 
 def _compiled(row: tuple[Any, ...]) -> Registered | None:
-    kind, version, app, queue, schema, result_schema, policy, deprecated, event = row
+    kind, version, app, queue, schema, result_schema, policy, deprecated_at, event, *more = row
+    read_as, sunset, announced_at, examples = more
     parsed = json.loads(schema)
     try:
         check = SchemaCheck(parsed)
@@ -134,7 +146,11 @@ def _compiled(row: tuple[Any, ...]) -> Registered | None:
         schema=parsed,
         result_schema=None if result_schema is None else json.loads(result_schema),
         policy=StoredPolicy.read(json.loads(policy)),
-        deprecated=deprecated,
         check=check,
+        deprecated_at=deprecated_at,
         event=event,
+        read_as=read_as,
+        sunset=sunset,
+        announced_at=announced_at,
+        examples=json.loads(examples),
     )

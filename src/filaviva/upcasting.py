@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from filaviva import canonical
-from filaviva.errors import ConfigurationError, InvalidInput
+from filaviva.errors import ConfigurationError, UpcastFailed
 from filaviva_contracts import exact
 from filaviva_contracts.names import check_type, check_version
 
@@ -55,7 +55,7 @@ class Upcaster:
     def __call__(self, data: Data) -> Data:
         """Make the next version's data; the function may change the dict that it is given.
 
-        InvalidInput says which step failed, and how.
+        UpcastFailed says which step failed, and how.
         """
         try:
             made = self.function(data)
@@ -65,9 +65,9 @@ class Upcaster:
             raise self._failed(f"returned {type(made).__name__}, expected a dict")
         return made
 
-    def _failed(self, what: str) -> InvalidInput:
+    def _failed(self, what: str) -> UpcastFailed:
         step = f"{self.type} v{self.version} to v{self.to}"
-        return InvalidInput(f"the upcaster {self.name} ({step}) {what}")
+        return UpcastFailed(f"the upcaster {self.name} ({step}) {what}")
 
 
 class Upcasters:
@@ -114,13 +114,13 @@ def upcast(payload: str, steps: Sequence[Upcaster]) -> str:
     """Upcast JSON text to JSON text; every number that no step touches stays what it was."""
     data = exact.loads(payload)
     if not isinstance(data, dict):
-        raise InvalidInput(f"found no object as data, which {steps[0].name} could upcast")
+        raise UpcastFailed(f"found no object as data, which {steps[0].name} could upcast")
     for step in steps:
         data = step(data)
     try:
         return canonical.dumps(data)
     except (TypeError, ValueError) as wrong:
-        raise InvalidInput(
+        raise UpcastFailed(
             f"the upcaster {steps[-1].name} returned what is no JSON: {wrong}"
         ) from None
 

@@ -11,6 +11,7 @@ from filaviva.broker.delivery import Delivery
 from filaviva.broker.topology import Topology
 from filaviva.publishing import publish
 from filaviva.telemetry.metrics import Metrics
+from filaviva.uses import Uses
 from filaviva_worker import event_intake
 from filaviva_worker.event_intake import EventIntake
 from filaviva_worker.facts import Facts
@@ -66,12 +67,14 @@ class Intake:
         self.jobs = jobs
         self.held = Held()
         self.relay = unsent(jobs.engine)
+        self.uses = Uses(jobs.engine)
         self.intake = EventIntake(
             "llm",
             engine=jobs.engine,
             relay=self.relay,
             topology=Topology(),
             facts=Facts(Metrics()),
+            uses=self.uses,
         )
         self._tags = 0
 

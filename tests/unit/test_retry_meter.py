@@ -13,7 +13,6 @@ from filaviva_retry_scheduler.facts import (
     JobEnded,
     JobRequeued,
     RequestDropped,
-    RequestUnreadable,
     WakeUpReissued,
 )
 from filaviva_retry_scheduler.meter import Meter
@@ -48,11 +47,6 @@ JOB = UUID(int=1)
             RequestDropped("stale"),
             "duplicates_suppressed_total",
             {"consumer": "retry-scheduler", "cause": "stale"},
-        ),
-        (
-            RequestUnreadable("broken"),
-            "contract_violations_total",
-            {"type": "", "version": "", "reason": "undecodable"},
         ),
     ],
 )

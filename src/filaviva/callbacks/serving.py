@@ -49,6 +49,8 @@ def with_callbacks(app: App, settings: CallbackSettings) -> App:
     widened = App(app.name, tables=app.tables)
     for handler in (*app.all_handlers(), _handler(settings)):
         widened.add(handler)
+    for step in app.upcasters:
+        widened.upcaster(step.type, step.version, to=step.to)(step.function)
     return widened
 
 

@@ -46,6 +46,7 @@ def setup(*, definitions: Definitions = None, json: Json = False) -> None:
         "added": list(done.published.added),
         "changed": list(done.published.changed),
         "deprecated": list(done.published.deprecated),
+        "unknown": list(done.published.unknown),
     }
     astray = [f"{each.found}; next: {each.next_step}" for each in done.stranded]
     if json:
@@ -54,5 +55,11 @@ def setup(*, definitions: Definitions = None, json: Json = False) -> None:
     show_facts(facts)
     for each in astray:
         typer.echo(each, err=True)
+    for each in done.published.unknown:
+        typer.echo(
+            f"{each} would be upcast, but was never published here, so nobody can submit it; next: "
+            "register its upcaster with its contract's class, or ignore this",
+            err=True,
+        )
     if settings.app is None:
         typer.echo("FILAVIVA_APP names no app: no contract was published", err=True)

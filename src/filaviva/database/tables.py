@@ -4,6 +4,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Date,
     DateTime,
     Double,
     Integer,
@@ -47,6 +48,21 @@ contracts = Table(
     Column("event", Text),
     Column("deprecated_at", DateTime(timezone=True)),
     Column("updated_at", DateTime(timezone=True), nullable=False),
+    Column("read_as", Integer),
+    Column("sunset", Date),
+    Column("announced_at", DateTime(timezone=True)),
+    Column("examples", JSONB, nullable=False),
+)
+
+contract_uses = Table(
+    "contract_uses",
+    metadata,
+    Column("type", Text, primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("day", Date, primary_key=True),
+    Column("source", Text, primary_key=True),
+    Column("uses", BigInteger, nullable=False),
+    Column("last_at", DateTime(timezone=True), nullable=False),
 )
 
 jobs = Table(

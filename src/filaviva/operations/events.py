@@ -73,6 +73,7 @@ class Taken:
     reused: Sequence[Event] = ()  # known by another meaning
     duplicates: int = 0
     keys: Sequence[str] = ()  # the idempotency keys of all their jobs
+    first: Sequence[Event] = ()  # those that are new to some handler
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ async def take(  # noqa: PLR0913 - what comes, for whom, and what bounds it
         reused=list(dict.fromkeys(one.event for one in entered.reused)),
         duplicates=entered.duplicates,
         keys=[job_key(one.event, one.handler) for one in wanted],
+        first=list(dict.fromkeys(one.event for one in entered.first)),
     )
 
 

@@ -28,9 +28,10 @@ class Routes:
         if app is None:
             return self
         events = self.events | {
-            (wire_type(handler.event, handler.version), handler.queue)
-            for handler in app.all_handlers()
-            if handler.event is not None
+            (wire_type(handler.event, version), handler.queue)
+            for kind, versions in app.reads().items()
+            for version in versions
+            if (handler := app.find(kind, version)) is not None and handler.event is not None
         }
         return Routes(self.queues | set(app.queues), events, self.gone - events)
 

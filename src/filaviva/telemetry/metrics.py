@@ -94,6 +94,9 @@ class Metrics:
         self.contract_violations = self._counter(
             "contract_violations_total", "Messages that do not fit", "type", "version", "reason"
         )
+        self.contract_upcasts = self._counter(
+            "contract_upcasts_total", "Old data made new before it was read", "type", "from", "to"
+        )
         self.consumer_rebuilt = self._counter(
             "consumer_rebuilt_total", "Consumers built again", "cause"
         )

@@ -7,6 +7,7 @@ import structlog
 
 from filaviva.outbox import OutboxRow
 from filaviva.telemetry.metrics import Metrics
+from filaviva.violations import Violations
 from filaviva_dlq_handler.filing import Filed
 from filaviva_dlq_handler.gate import CONSUMER
 
@@ -19,11 +20,13 @@ class Announcer:
     def __init__(
         self,
         metrics: Metrics,
+        violations: Violations,
         *,
         hand_over: Callable[[Sequence[OutboxRow]], None],
         changed: Callable[[Collection[UUID]], None],
     ) -> None:
         self._metrics = metrics
+        self._violations = violations
         self._hand_over = hand_over
         self._changed = changed
 
@@ -34,6 +37,8 @@ class Announcer:
         for type_, reason in filed.filed:
             self._metrics.dead_letters.labels(type_, reason).inc()
             log.warning("dead letter", type=type_, reason=reason)
+        for violation in filed.violations:
+            self._violations.count(*violation)
         for cause in filed.closed:
             self._metrics.duplicates.labels(CONSUMER, cause).inc()
         for type_ in filed.failed:

@@ -19,6 +19,7 @@ from filaviva.service import LoopLag, serve
 from filaviva.settings import Settings
 from filaviva.telemetry.endpoint import Endpoint
 from filaviva.telemetry.metrics import Metrics
+from filaviva.violations import Violations
 from filaviva_dlq_handler.announcer import Announcer
 from filaviva_dlq_handler.api import Api, Routes
 from filaviva_dlq_handler.closing import Closing
@@ -45,7 +46,12 @@ async def look_after(settings: Settings, stop: asyncio.Event) -> None:
     following = Following(
         engine, hand_over=relay.hand_over, changed=notifier.changed, metrics=metrics
     )
-    announcer = Announcer(metrics, hand_over=relay.hand_over, changed=following.changed)
+    announcer = Announcer(
+        metrics,
+        Violations(metrics, registry),
+        hand_over=relay.hand_over,
+        changed=following.changed,
+    )
     intake = Intake(engine, registry, done=announcer, topology=topology)
     sending = Sending(
         engine,

@@ -23,7 +23,17 @@ from filaviva.operations.failure_groups import Cause
 from filaviva.outbox import OutboxRow
 from filaviva_dlq_handler import gate, job_rows
 from filaviva_dlq_handler.arrival import Arrival, DeadJob, DeadWakeUp, Foreign
-from filaviva_dlq_handler.judge import Close, File, Job, Knowledge, Park, Reissue, Verdict, judge
+from filaviva_dlq_handler.judge import (
+    INVALID_DATA,
+    Close,
+    File,
+    Job,
+    Knowledge,
+    Park,
+    Reissue,
+    Verdict,
+    judge,
+)
 
 CHANNEL = "slack"
 
@@ -42,6 +52,7 @@ class Filed:
 
     messages: Sequence[OutboxRow] = ()
     filed: Sequence[tuple[str, str]] = ()  # type, reason
+    violations: Sequence[tuple[str | None, int | None, str]] = ()  # type, version, reason
     closed: Sequence[str] = ()  # causes
     failed: Sequence[str] = ()  # types
     jobs: frozenset[UUID] = field(default_factory=frozenset)
@@ -60,6 +71,7 @@ async def file(connection: AsyncConnection, arrivals: Sequence[Arrival], known: 
     return Filed(
         messages=messages,
         filed=[(_type(verdict) or "", verdict.reason) for _, verdict in letters],
+        violations=[told for _, verdict in letters if (told := _violation(verdict)) is not None],
         closed=[*closed, *["duplicate"] * entered.duplicates],
         failed=[one.job.type for _, one in letters if one.job and one.change == "fail"],
         jobs=frozenset(job.id for one in judged if (job := _changed(one.verdict)) is not None),
@@ -200,6 +212,18 @@ def _letter(arrival: Arrival, verdict: File, group_id: UUID) -> NewLetter:
         cost_usd=job.cost_usd,
         origin=replace(arrival.origin, raw=None),  # ids alone: the job says more
     )
+
+
+# What says that a message and its contract do not fit, and not that a job failed.
+_VIOLATIONS = frozenset({"undecodable", "oversize", "unknown_type", "unsupported_version"})
+
+
+def _violation(verdict: File) -> tuple[str | None, int | None, str] | None:
+    version = verdict.job.version if verdict.job else verdict.version
+    if verdict.reason in _VIOLATIONS:
+        return _type(verdict), version, verdict.reason
+    invalid = verdict.error.get("code") == INVALID_DATA
+    return (_type(verdict), version, "invalid_data") if invalid else None
 
 
 def _type(verdict: File) -> str | None:

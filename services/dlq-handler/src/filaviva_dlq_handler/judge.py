@@ -12,6 +12,7 @@ from filaviva_dlq_handler.arrival import Arrival, DeadJob, DeadWakeUp, Foreign, 
 
 # A job may be innocent: the broker also counts what waited beside a crashing one.
 DELIVERY_LIMITS = 3
+INVALID_DATA = "InvalidData"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +157,7 @@ def _why(foreign: Foreign, arrival: Arrival, known: Knowledge) -> tuple[str, dic
     flaws = known.flaws(foreign.type, foreign.version, canonical.parse(foreign.data))
     if flaws:
         why = f"it does not fit its contract at {flaws[0].pointer or '/'}: {flaws[0].detail}"
-        return "terminal", _error("invalid_input", "InvalidData", why)
+        return "terminal", _error("invalid_input", INVALID_DATA, why)
     return "terminal", _error("terminal", "Rejected", "a worker refused the message")
 
 

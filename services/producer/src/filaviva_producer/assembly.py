@@ -27,8 +27,10 @@ from filaviva.settings import Settings
 from filaviva.telemetry.endpoint import Endpoint
 from filaviva.telemetry.metrics import Metrics
 from filaviva.turns import Turns
+from filaviva.uses import Uses
 from filaviva_producer.api import Api, Routes
 from filaviva_producer.canceling import Canceling
+from filaviva_producer.contracts import Contracts
 from filaviva_producer.describing import Describing
 from filaviva_producer.erasing import Erasing
 from filaviva_producer.page.acting import actions
@@ -66,6 +68,7 @@ class Parts:
     watch: Watch
     streams: Streams
     submitter: Submitter
+    uses: Uses
 
 
 async def produce(settings: Settings, stop: asyncio.Event) -> None:
@@ -80,7 +83,14 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
     await parts.limits.step()
     after = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        carrying = (parts.relay, parts.publisher, parts.pressure, parts.turns, parts.depths)
+        carrying = (
+            parts.relay,
+            parts.publisher,
+            parts.pressure,
+            parts.turns,
+            parts.depths,
+            parts.uses,
+        )
         group.create_task(serve(*carrying, endpoint, LoopLag(metrics), stop=after))
         try:
             watch, streams = parts.watch, parts.streams
@@ -117,6 +127,7 @@ def _parts(settings: Settings) -> Parts:
         watch=Watch(engine),
         streams=Streams(engine),
         submitter=Submitter(engine, relay.hand_over, quotas=Quotas(limits), turns=turns),
+        uses=Uses(engine),
     )
 
 
@@ -140,6 +151,7 @@ def _submitting(parts: Parts, links: Links | None) -> Submitting:
         parts.pressure,
         parts.metrics,
         max_data_bytes=parts.settings.http.max_data_bytes,
+        uses=parts.uses,
         callbacks=rules(parts.settings.callbacks),
         links=links,
     )
@@ -158,9 +170,11 @@ def _routes(parts: Parts, links: Links | None) -> Iterator[Routes]:
     yield retrying
     yield Erasing(engine)
     yield Describing(registry)
+    yield Contracts(registry)
     yield Scheduling(engine, registry, parts.submitter, most, callbacks)
     quotas = Quotas(parts.limits)
-    yield Publishing(engine, hand_over, registry, pressure, metrics, parts.turns, quotas)
+    turns, uses = parts.turns, parts.uses
+    yield Publishing(engine, hand_over, registry, pressure, metrics, turns, quotas, uses)
     if links is not None:
         yield Page(engine, links, streaming, actions(canceling, retrying))
 

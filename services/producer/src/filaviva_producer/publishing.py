@@ -6,7 +6,7 @@ May happen twice: yes, the same event (its source and id) is the same jobs.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
@@ -29,9 +29,12 @@ from filaviva.outbox import OutboxRow
 from filaviva.registry import Registered, Registry
 from filaviva.telemetry.metrics import Metrics
 from filaviva.turns import Turns
+from filaviva.uses import Uses
+from filaviva.violations import Violations
 from filaviva_contracts.envelope import Envelope
 from filaviva_contracts.names import parse_wire_type, wire_type
 from filaviva_producer import event_documents as documents
+from filaviva_producer.contracts import notices
 from filaviva_producer.idempotency import idempotency_key
 from filaviva_producer.pressure import Pressure
 
@@ -99,6 +102,7 @@ class Publishing:
     metrics: Metrics
     turns: Turns | None = None
     quotas: Quotas | None = None
+    uses: Uses | None = None
 
     def router(self) -> APIRouter:
         """Give the route."""
@@ -117,6 +121,10 @@ class Publishing:
     async def post(self, request: Request, writer: Writer, body: Body) -> Response:
         """Publish an event: one job for each handler, and a copy for other subscribers."""
         self.pressure.check()
+        with Violations(self.metrics, self.registry).watched(*body.contract):
+            return await self._accept(request, writer, body)
+
+    async def _accept(self, request: Request, writer: Principal, body: EventBody) -> Response:
         contract = _contract(body, writer, self.registry)
         identity = body.id or idempotency_key(request)
         attributes = body.attributes(writer.tenant)
@@ -132,7 +140,9 @@ class Publishing:
         published = await self._publish(envelope, attributes, writer)
         self.hand_over(published.rows)
         self._count(published.jobs)
-        return _accepted(identity, envelope, published)
+        if self.uses is not None and not published.duplicate:
+            self.uses.count(contract.type, contract.version, f"key:{writer.key_id}")
+        return _accepted(identity, envelope, published, notices(contract, self.registry))
 
     async def _publish(
         self, envelope: Envelope, attributes: dict[str, Any], writer: Principal
@@ -207,7 +217,9 @@ def _written(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def _accepted(identity: str, envelope: Envelope, published: Published) -> ExactResponse:
+def _accepted(
+    identity: str, envelope: Envelope, published: Published, told: Mapping[str, str]
+) -> ExactResponse:
     contract = envelope.contract
     body = {
         "eventId": identity,
@@ -226,5 +238,5 @@ def _accepted(identity: str, envelope: Envelope, published: Published) -> ExactR
             for job in published.jobs
         ],
     }
-    headers = {"Idempotent-Replayed": "true"} if published.duplicate else {}
+    headers = {**told, **({"Idempotent-Replayed": "true"} if published.duplicate else {})}
     return ExactResponse(body, status_code=202, headers=headers)

@@ -26,6 +26,9 @@ from filaviva.operations.submission import Origin, Submission, admit
 from filaviva.operations.submit import Submitted, Submitter
 from filaviva.registry import Registry
 from filaviva.telemetry.metrics import Metrics
+from filaviva.uses import Uses
+from filaviva.violations import Violations
+from filaviva_producer.contracts import notices
 from filaviva_producer.idempotency import idempotency_key
 from filaviva_producer.pressure import Pressure
 
@@ -44,6 +47,7 @@ class Submitting:
         metrics: Metrics,
         *,
         max_data_bytes: int,
+        uses: Uses | None = None,
         callbacks: Rules | None = None,
         links: Links | None = None,
     ) -> None:
@@ -51,6 +55,8 @@ class Submitting:
         self._registry = registry
         self._pressure = pressure
         self._count = Count(metrics)
+        self._violations = Violations(metrics, registry)
+        self._uses = uses
         self._links = links
         self._max_data_bytes = max_data_bytes
         self._callbacks = callbacks
@@ -64,13 +70,15 @@ class Submitting:
         value = await read_json(request)
         origin = Origin(principal, key, request.state.request_id, _traceparent(request))
         try:
-            kept = await self._keep(value, origin)
+            with self._violations.watched(*_contract(value)):
+                kept = await self._keep(value, origin)
         except Rejected:
             self._count(self._known_type(value), "rejected", _jobs(value))
             raise
         result = "duplicate" if kept.duplicate else "accepted"
         self._count(self._known_type(value), result, _jobs(value))
-        return _accepted(kept, self._page(kept, principal))
+        told = notices(self._registry.find(*_contract(value)), self._registry)
+        return _accepted(kept, self._page(kept, principal), told)
 
     def _page(self, kept: Submitted, principal: Principal) -> Mapping[str, str]:
         if self._links is None:
@@ -85,7 +93,11 @@ class Submitting:
             if earlier is None:
                 raise
             return earlier
-        return await self._submitter.submit(submission)
+        kept = await self._submitter.submit(submission)
+        if self._uses is not None and not kept.duplicate:
+            sender = f"key:{origin.principal.key_id}"
+            self._uses.count(submission.type, submission.version, sender, _jobs(value))
+        return kept
 
     async def _admit(self, value: Any, origin: Origin) -> Submission:
         check = partial(
@@ -129,6 +141,10 @@ class Count:
         child.inc(jobs)
 
 
+def _contract(value: Any) -> tuple[Any, Any]:
+    return (value.get("type"), value.get("version")) if isinstance(value, dict) else (None, None)
+
+
 def _is_large(value: Any) -> bool:
     return _jobs(value) > _MANY
 
@@ -143,7 +159,7 @@ def _traceparent(request: Request) -> str | None:
     return found if _TRACEPARENT.fullmatch(found) else None
 
 
-def _accepted(kept: Submitted, page: Mapping[str, str]) -> ExactResponse:
+def _accepted(kept: Submitted, page: Mapping[str, str], told: Mapping[str, str]) -> ExactResponse:
     address = f"/v1/jobs/{kept.job_id}"
     body = {
         "jobId": str(kept.job_id),
@@ -154,7 +170,7 @@ def _accepted(kept: Submitted, page: Mapping[str, str]) -> ExactResponse:
         **page,
         "duplicate": kept.duplicate,
     }
-    headers: Mapping[str, str] = {"Location": address, "Retry-After": "1"}
+    headers: Mapping[str, str] = {"Location": address, "Retry-After": "1", **told}
     if kept.duplicate:
         headers = {**headers, "Idempotent-Replayed": "true"}
     return ExactResponse(body, status_code=202, headers=headers)

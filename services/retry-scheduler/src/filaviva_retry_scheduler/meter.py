@@ -62,7 +62,6 @@ class Meter:
             case RequestDropped(cause=cause):
                 self._metrics.duplicates.labels(CONSUMER, cause).inc()
             case RequestUnreadable(why=why):
-                self._metrics.contract_violations.labels("", "", "undecodable").inc()
                 log.warning("an unreadable message went to the dead letters", why=why)
 
     def _by_the_clock(

@@ -23,6 +23,7 @@ from filaviva.events import Event
 from filaviva.operations.events import Taken, take
 from filaviva.relay import Relay
 from filaviva.service import wait
+from filaviva.uses import Uses
 from filaviva_contracts.envelope import Envelope, Undecodable
 from filaviva_worker.facts import Facts, NotRun
 
@@ -47,14 +48,22 @@ class Arrived:
 class EventIntake:
     """The events of one work queue, from the delivery to the acknowledgement."""
 
-    def __init__(
-        self, queue: str, *, engine: AsyncEngine, relay: Relay, topology: Topology, facts: Facts
+    def __init__(  # noqa: PLR0913 - its means
+        self,
+        queue: str,
+        *,
+        engine: AsyncEngine,
+        relay: Relay,
+        topology: Topology,
+        facts: Facts,
+        uses: Uses,
     ) -> None:
         self._queue = queue
         self._engine = engine
         self._relay = relay
         self._exchange = topology.events
         self._facts = facts
+        self._uses = uses
         self._waiting: list[Arrived] = []
         self._turning: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -99,6 +108,8 @@ class EventIntake:
         failpoints.passing("event.committed")
         self._relay.hand_over(taken.rows)
         self._facts.events_taken(taken)
+        for event in taken.first:
+            self._uses.count(event.type, event.version, f"event:{event.source}")
         self._let_go(batch, taken)
 
     async def _taken(self, batch: Sequence[Event]) -> Taken | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from filaviva.errors import UpcastFailed
 from filaviva.operations.events import Taken
 from filaviva.outcome import Canceled, Dead, Done, Outcome, Retry
 from filaviva.telemetry.metrics import Metrics
@@ -14,6 +15,9 @@ from filaviva_worker.claim import Claimed
 from filaviva_worker.live import Ending
 
 log = structlog.get_logger("filaviva")
+
+_VIOLATIONS = ("invalid_input", "invalid_output")
+_UPCAST_FAILED = UpcastFailed.__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +50,14 @@ class Facts:
         # Looking a child up by its labels costs as much as counting: this is the hot path.
         self._child = lru_cache(maxsize=4096)(_child)
 
-    def claimed(self, job: Claimed) -> None:
-        """A job was claimed."""
+    def claimed(self, job: Claimed, *, read_as: int) -> None:
+        """A job was claimed; it will be read as this version."""
         self._child(self._metrics.queue_wait.labels, job.type).observe(max(0.0, job.waited))
         if job.paused:
             self._metrics.retry_lateness.observe(max(0.0, job.waited))
+        if read_as != job.version:
+            upcasts = self._metrics.contract_upcasts
+            self._child(upcasts.labels, job.type, str(job.version), str(read_as)).inc()
 
     def not_run(self, fact: NotRun) -> None:
         """A delivery had no effect."""
@@ -90,6 +97,14 @@ class Facts:
             child(self._metrics.cancel_seconds.labels, fact.rung).observe(fact.stopped_after)
         if isinstance(fact.outcome, Retry | Dead):
             _log_failure(job, fact.outcome)
+            self._violation(job, fact.outcome)
+
+    def _violation(self, job: Claimed, outcome: Retry | Dead) -> None:
+        failure = outcome.failure
+        if failure.error_class in _VIOLATIONS:
+            reason = "upcast_failed" if failure.code == _UPCAST_FAILED else failure.error_class
+            violations = self._metrics.contract_violations
+            self._child(violations.labels, job.type, str(job.version), reason).inc()
 
 
 def _words(outcome: object) -> tuple[str, str]:

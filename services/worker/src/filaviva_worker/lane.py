@@ -305,7 +305,7 @@ class Lane:
             self._suspect = job.id
         mark = f"{self.queue}/{job.priority}"
         self.watermarks[mark] = max(job.due_at, self.watermarks.get(mark, 0.0))
-        self._facts.claimed(job)
+        self._facts.claimed(job, read_as=handler.version)
         if job.parent_id is not None:
             self._following.items_changed((job.parent_id,))
         self._tasks[job.id] = asyncio.create_task(self._attempt(job, handler))

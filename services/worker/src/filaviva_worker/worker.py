@@ -22,10 +22,11 @@ from filaviva.notify import CANCELS, Notifier
 from filaviva.operations.following import Following
 from filaviva.operations.releasing import Releasing
 from filaviva.relay import Relay
-from filaviva.service import end_within
+from filaviva.service import Loop, end_within
 from filaviva.settings import Settings
 from filaviva.standing import Standing
 from filaviva.telemetry.metrics import Metrics
+from filaviva.uses import Uses
 from filaviva_worker import process
 from filaviva_worker.attempt import Attempts
 from filaviva_worker.cancels import Cancels
@@ -76,6 +77,7 @@ class Worker:
             engine, hand_over=relay.hand_over, changed=notifier.changed, metrics=metrics
         )
         self._facts = Facts(metrics)
+        self._uses = Uses(engine)
         self._live = LiveJobs()
         self.lanes: list[Lane] = []
         self.consumers: list[Consumer] = []
@@ -111,7 +113,8 @@ class Worker:
             beating = group.create_task(self.heartbeat.run(gone))
             hearing = (self._standing, self._cancels, self._tenant_limits, self._releasing)
             lasting = [group.create_task(each.run(gone)) for each in hearing]
-            settling = [group.create_task(each.run(recorded)) for each in self._settlings]
+            recording: tuple[Loop, ...] = (*self._settlings, self._uses)
+            settling = [group.create_task(each.run(recorded)) for each in recording]
             lanes = [group.create_task(lane.run(stop)) for lane in self.lanes]
             await stop.wait()
             self._strangers.stop()
@@ -162,6 +165,7 @@ class Worker:
             relay=self._relay,
             topology=self._topology,
             facts=self._facts,
+            uses=self._uses,
         )
         lane = Lane(
             queue,
