@@ -37,6 +37,15 @@ def test_numbers_keep_their_exact_value(text: str) -> None:
     assert canonical.dumps(canonical.parse(text)) == text
 
 
+def test_a_twin_among_very_many_members_is_found_at_once() -> None:
+    # Comparing each name with all the others took minutes.
+    names = [*range(150_000), 149_999]
+    body = "{" + ",".join(f'"{name}":1' for name in names) + "}"
+
+    with pytest.raises(Rejected, match="'149999' appears twice"):
+        canonical.parse(body)
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [
