@@ -15,11 +15,20 @@ Address: TypeAlias = IPv4Address | IPv6Address
 
 # 64:ff9b::/96 leads to the IPv4 address in its last 32 bits, wherever that may be.
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+# So does what follows these in an interface's name (ISATAP, RFC 5214).
+_ISATAP: Final = (0x0000_5EFE, 0x0200_5EFE)
+# Ranges of which not every Python knows, or that it takes for public as long as nobody uses them.
+_NOT_PUBLIC: Final = tuple(
+    ipaddress.ip_network(one)
+    for one in ("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "3fff::/20", "fec0::/10")
+)
 
 
 def is_public(address: Address) -> bool:
     """Tell whether an address, and each that is hidden in it, belongs to the public internet."""
     if not address.is_global or address.is_multicast or address.is_reserved:
+        return False
+    if any(address in network for network in _NOT_PUBLIC):
         return False
     return all(is_public(inner) for inner in _inside(address))
 
@@ -28,7 +37,7 @@ def _inside(address: Address) -> list[IPv4Address]:
     if isinstance(address, IPv4Address):
         return []
     hidden = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if address in _NAT64:
+    if address in _NAT64 or int(address) >> 32 & 0xFFFFFFFF in _ISATAP:
         hidden.append(IPv4Address(int(address) & 0xFFFFFFFF))
     return [inner for inner in hidden if inner is not None]
 
