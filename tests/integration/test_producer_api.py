@@ -220,6 +220,17 @@ async def test_a_wrong_field_is_pointed_at(producer: Producer, subtests: pytest.
     assert await nothing_is_stored(producer)
 
 
+async def test_of_very_many_flaws_a_hundred_are_told(producer: Producer) -> None:
+    many = {"x" * 5000 + str(n): 1 for n in range(500)}
+
+    for path in ("/v1/jobs", "/v1/schedules", "/v1/events"):
+        answer = await producer.client.post(path, json=many, headers={"Idempotency-Key": "a"})
+
+        assert answer.status_code == 422
+        assert len(answer.json()["errors"]) <= 100
+        assert len(answer.content) < 250_000
+
+
 async def test_what_is_not_supported_yet_says_so(producer: Producer) -> None:
     problem = refused(await producer.submit("a", budgetUsd="1"), 422, "invalid_request")
 

@@ -57,6 +57,7 @@ REFUSED: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"data": {"n": "x"}}, "/data/n", ()),
     ({"type": "test.nothing"}, "/type", ("test.echo",)),
     ({"maxAttempts": 0}, "/maxAttempts", ("found 0",)),
+    ({"labels": {f"l{n}": "x" for n in range(16)}}, "/labels", ("found 16", "at most 15")),
 ]
 
 
@@ -111,6 +112,14 @@ async def test_a_paused_schedule_goes_on_from_when_it_is_resumed(producer: Produ
     assert (paused.json()["enabled"], paused.json()["nextFireAt"]) == (False, None)
     assert again.status_code == 200
     assert resumed.json()["nextFireAt"] == made["nextFireAt"]
+
+
+async def test_with_as_many_labels_as_it_may_have_it_fires(producer: Producer) -> None:
+    made = await create(producer, labels={f"l{n}": "x" for n in range(15)})
+
+    fired = await producer.client.post(f"/v1/schedules/{made['scheduleId']}/fire")
+
+    assert fired.status_code == 202, fired.text
 
 
 async def test_fired_out_of_turn_it_submits_its_job_once_per_key(producer: Producer) -> None:

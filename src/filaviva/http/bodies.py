@@ -13,6 +13,7 @@ from filaviva import canonical
 from filaviva.errors import Rejected
 
 _MIB = 1024 * 1024
+_MOST_FLAWS = 100
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -119,5 +120,6 @@ def _shaped(model: type[M], value: Any) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as invalid:
-        errors = [{**error, "loc": ("body", *error["loc"])} for error in invalid.errors()]
+        found = invalid.errors(include_url=False, include_context=False, include_input=False)
+        errors = [{**error, "loc": ("body", *error["loc"])} for error in found[:_MOST_FLAWS]]
         raise RequestValidationError(errors) from None

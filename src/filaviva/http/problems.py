@@ -20,6 +20,9 @@ from filaviva.database.transaction import unreachable
 from filaviva.errors import Flaw, Gone, NotFound, Rejected, Unreachable
 
 MEDIA_TYPE: Final = "application/problem+json"
+# Whoever sends a million wrong members shall not get them back.
+_MOST_FLAWS: Final = 100
+_LONGEST: Final = 1000
 
 _CODES = {
     400: "invalid_request",
@@ -71,13 +74,16 @@ def problem(  # noqa: PLR0913 - the fields of RFC 9457
         "type": f"urn:filaviva:problem:{code}",
         "title": HTTPStatus(status).phrase,
         "status": status,
-        "detail": detail,
+        "detail": detail[:_LONGEST],
         "instance": request.scope.get("raw_path", b"").decode("latin-1"),
         "code": code,
         "requestId": request.scope.get("state", {}).get("request_id"),
     }
     if flaws:
-        body["errors"] = [{"pointer": flaw.pointer, "detail": flaw.detail} for flaw in flaws]
+        body["errors"] = [
+            {"pointer": flaw.pointer[:_LONGEST], "detail": flaw.detail[:_LONGEST]}
+            for flaw in flaws[:_MOST_FLAWS]
+        ]
     fields = dict(headers or {})
     if retry_after is not None:
         fields["Retry-After"] = str(max(1, math.ceil(retry_after)))

@@ -7,6 +7,7 @@ where. May happen twice: it has no effect.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, cast
 
 from filaviva import canonical
@@ -14,7 +15,7 @@ from filaviva.callbacks.urls import Rules
 from filaviva.cron import MISSED, Cron, Missed
 from filaviva.errors import Flaw, Rejected
 from filaviva.operations.keys import Principal
-from filaviva.operations.submission import Origin, Submission, admit
+from filaviva.operations.submission import MAX_LABELS, MOST_FLAWS, Origin, Submission, admit
 from filaviva.registry import Registry
 
 CALENDAR: Final = ("name", "cron", "timeZone", "missed", "enabled")
@@ -87,10 +88,10 @@ def _calendar(fields: Mapping[str, Any]) -> Cron:
             "/" + name.replace("~", "~0").replace("/", "~1"),
             f"unknown field, expected: {', '.join(sorted(known))}",
         )
-        for name in fields
-        if name not in known
+        for name in islice((name for name in fields if name not in known), MOST_FLAWS)
     ]
     flaws += [flaw for name, check in _CHECKS.items() for flaw in _flaws(name, check, fields)]
+    flaws += _too_many_labels(fields.get("labels"))
     if flaws:
         raise _invalid(flaws)
     try:
@@ -98,6 +99,14 @@ def _calendar(fields: Mapping[str, Any]) -> Cron:
     except ValueError as wrong:
         place = "/timeZone" if "time zone" in str(wrong) else "/cron"
         raise _invalid([Flaw(place, str(wrong))]) from None
+
+
+def _too_many_labels(labels: Any) -> list[Flaw]:
+    # With its own, its jobs would have one more than any job may have.
+    if not isinstance(labels, Mapping) or len({*labels, LABEL}) <= MAX_LABELS:
+        return []
+    detail = f"found {len(labels)} labels, expected at most {MAX_LABELS - 1} besides {LABEL!r}"
+    return [Flaw("/labels", detail)]
 
 
 def _flaws(name: str, check: Callable[[Any], str | None], fields: Mapping[str, Any]) -> list[Flaw]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 
 from filaviva import canonical
@@ -21,6 +22,7 @@ from filaviva.registry import Registered, Registry
 PRIORITIES: Final = {"high": 8, "normal": 4, "low": 0}
 MAX_ATTEMPTS: Final = 100
 MAX_LABELS: Final = 16
+MOST_FLAWS: Final = 100  # that are told of one request
 
 _NOT_YET = frozenset(("budgetUsd",))
 NO_CALLBACKS = "callbacks are not set up here: FILAVIVA_CALLBACKS__SECRET is missing"
@@ -160,7 +162,8 @@ def _read(value: Any) -> dict[str, Any]:
     """Give the fields with their checks passed (what is in data and items has its own)."""
     if not isinstance(value, Mapping):
         raise _invalid([Flaw("", f"found {_kind(value)}, expected an object")])
-    flaws = [_unknown(name) for name in value if name not in _KNOWN]
+    unknown = (name for name in value if name not in _KNOWN)
+    flaws = [_unknown(name) for name in islice(unknown, MOST_FLAWS)]
     if "type" not in value:
         flaws.append(Flaw("/type", "the field type is missing"))
     flaws += batch_request.misfits(value)
