@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from filaviva.http import pages
 from filaviva.notify import Notifier
 from fixtures.producer import Producer
 from fixtures.waiting import until
@@ -422,6 +423,19 @@ async def test_parts_come_in_pages(producer: Producer) -> None:
     assert [entry["kind"] for entry in first["items"]] == ["state", "1", "2"]
     assert [entry["kind"] for entry in rest.json()["items"]] == ["3", "4"]
     assert wrong.status_code == 422
+
+
+async def test_a_cursor_beyond_every_row_is_an_empty_page_or_refused(producer: Producer) -> None:
+    address = await submitted(producer)
+    for part in LISTS:
+        path = f"{address}/{part}"
+        forged = pages.cursor("9" * 18, {"list": path})
+        answer = await producer.client.get(f"{path}?cursor={forged}")
+        assert answer.status_code in (200, 422), f"{part}: {answer.text}"
+    path = f"{address}/items"
+    forged = pages.cursor("9" * 18, {"list": path, "statuses": ()})
+    answer = await producer.client.get(f"{path}?cursor={forged}")
+    assert answer.status_code in (200, 422), answer.text
 
 
 async def test_answers_are_as_openapi_says(producer: Producer) -> None:

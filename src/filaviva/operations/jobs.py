@@ -10,7 +10,20 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Select, Text, and_, cast, exists, false, func, null, select, true
+from sqlalchemy import (
+    BigInteger,
+    Select,
+    Text,
+    and_,
+    cast,
+    exists,
+    false,
+    func,
+    literal,
+    null,
+    select,
+    true,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -238,7 +251,7 @@ async def items(
     table = tables.jobs
     wanted = (
         select(*_columns(Item, table))
-        .where(table.c.parent_id == batch_id, table.c.item_index > after)
+        .where(table.c.parent_id == batch_id, table.c.item_index > _place(after))
         .order_by(table.c.item_index)
         .limit(limit)
     )
@@ -254,7 +267,7 @@ async def attempts(
     table = tables.attempts
     wanted = (
         select(*_columns(Attempt, table))
-        .where(table.c.job_id == job_id, table.c.number > after)
+        .where(table.c.job_id == job_id, table.c.number > _place(after))
         .order_by(table.c.number)
         .limit(limit)
     )
@@ -298,6 +311,11 @@ async def timeline(
         .limit(limit)
     )
     return [Event(*row) for row in await connection.execute(wanted)]
+
+
+def _place(after: int) -> Any:
+    # A cursor is not signed: what it says may be more than the column holds.
+    return literal(after, BigInteger)
 
 
 # xmin, the transaction that wrote this version of the row, changes with every update.
