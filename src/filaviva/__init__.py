@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from filaviva.event_publisher import Publisher
     from filaviva.policy import Policy
     from filaviva.service_outbox import Outbox
-    from filaviva_contracts import Contract
+    from filaviva_contracts import Contract, File, Part
 
 __all__ = [
     "App",
@@ -33,6 +33,7 @@ __all__ = [
     "Context",
     "Contract",
     "FilavivaError",
+    "File",
     "InvalidInput",
     "InvalidOutput",
     "JobCanceled",
@@ -40,6 +41,7 @@ __all__ = [
     "LeaseLost",
     "NotPublished",
     "Outbox",
+    "Part",
     "Policy",
     "Publisher",
     "Refusal",
@@ -59,9 +61,11 @@ _PLACES: Final = {
     "Client": "filaviva.client",
     "Context": "filaviva.context",
     "Contract": "filaviva_contracts",
+    "File": "filaviva_contracts",
     "JobCanceled": "filaviva.client",
     "JobFailed": "filaviva.client",
     "Outbox": "filaviva.service_outbox",
+    "Part": "filaviva_contracts",
     "Policy": "filaviva.policy",
     "Publisher": "filaviva.event_publisher",
     "Refusal": "filaviva.client",

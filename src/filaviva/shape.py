@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from filaviva.errors import ConfigurationError, InvalidOutput, ResultTooLarge
 from filaviva.flaws import flaws_of, sentence
 from filaviva.schemas import SchemaCheck
-from filaviva_contracts.contract import DIALECT
+from filaviva_contracts.contract import DIALECT, PreciseSchema
 
 MAX_BYTES = 1024 * 1024
 # With an even number of backslashes before it, \u0000 is an escape and not the text of one.
@@ -90,7 +90,9 @@ class Shape:
         return None if self.schema is None else SchemaCheck(self.schema)
 
     def _schema(self) -> dict[str, Any]:
-        schema = self.adapter.json_schema(by_alias=True, mode="serialization")
+        schema = self.adapter.json_schema(
+            by_alias=True, mode="serialization", schema_generator=PreciseSchema
+        )
         return {"$schema": DIALECT, **schema}
 
 

@@ -1,14 +1,25 @@
 """A contract names itself, never changes, and is camelCase on the wire."""
 
 import types
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import pytest
-from pydantic import AnyUrl, BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    AnyUrl,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    computed_field,
+    create_model,
+)
 
-from filaviva_contracts import Contract, WakeUp, parse_wire_type, wire_type
+from filaviva.schemas import SchemaCheck
+from filaviva_contracts import Contract, File, WakeUp, parse_wire_type, wire_type
 
 
 class Line(BaseModel):
@@ -132,3 +143,91 @@ def test_times_are_read_with_their_zone() -> None:
     )
 
     assert message.due_at == datetime(2026, 12, 1, 10, tzinfo=UTC)
+
+
+class Card(BaseModel):
+    kind: Literal["card"]
+
+
+class Pix(BaseModel):
+    kind: Literal["pix"]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        ((bytes, ...), "it: found bytes, expected a File: content is referenced"),
+        ((dict[str, bytes] | None, None), "it[]: found bytes"),
+        ((list[Strict], ...), 'it[]: found extra="forbid" on Strict, expected "ignore"'),
+        ((Card | Pix, ...), "it: found Card or Pix and nothing that tells them apart, expected"),
+        ((list[Card | Pix], ...), "it[]: found Card or Pix and nothing that tells them apart"),
+        ((int, Field(validation_alias="that")), "read as 'that' and written as 'it', expected one"),
+        ((int, Field(exclude=True)), "it: found a required field that is never written"),
+    ],
+)
+def test_what_cannot_be_evolved_is_refused_when_the_class_is_made(field: Any, says: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        create_model(
+            "Made", __base__=Contract, __cls_kwargs__={"type": "made", "version": 1}, it=field
+        )
+
+    assert says in str(refused.value)
+    assert str(refused.value).startswith("contract Made: ")
+
+
+def test_a_computed_field_is_refused_for_it_is_sent_and_not_in_the_schema() -> None:
+    with pytest.raises(TypeError, match="total: found a computed field, expected a field"):
+
+        class _Computed(Contract, type="computed", version=1):
+            amount: int
+
+            @computed_field  # type: ignore[prop-decorator]
+            @property
+            def total(self) -> int:
+                return self.amount
+
+
+def test_what_is_named_before_it_exists_is_refused_when_it_is_published() -> None:
+    class Late(Contract, type="late", version=1):
+        parts: "list[Blob]"
+
+    class Blob(BaseModel):
+        content: bytes
+
+    Late.model_rebuild(_types_namespace={"Blob": Blob})
+
+    with pytest.raises(TypeError, match="found bytes, expected a File"):
+        Late.json_schema()
+
+
+def test_unions_enums_decimals_dates_and_files_may_evolve() -> None:
+    class Paid(Contract, type="paid", version=1):
+        amount: Annotated[Decimal, Field(max_digits=9, decimal_places=2)]
+        by: Annotated[Card | Pix, Field(discriminator="kind")]
+        on: date
+        receipt: File | None = None
+
+    paid = Paid.model_validate_json(
+        '{"amount":"9.90","by":{"kind":"pix"},"on":"2026-12-01",'
+        '"receipt":{"url":"https://a.example/r.pdf","mediaType":"application/pdf","size":7}}'
+    )
+
+    assert paid == Paid.model_validate_json(paid.model_dump_json())
+    assert paid.receipt is not None
+    assert paid.receipt.media_type == "application/pdf"
+    amount = Paid.json_schema()["properties"]["amount"]
+    assert amount["anyOf"][1]["x-decimalPlaces"] == 2
+
+
+def test_the_keys_of_a_dict_are_closed_as_well() -> None:
+    class Named(Contract, type="named", version=1):
+        by_name: dict[Annotated[str, StringConstraints(pattern="^a")], int]
+
+    check = SchemaCheck(Named.json_schema())
+
+    assert check.flaws({"byName": {"ab": 1}}) == ()
+    assert check.flaws({"byName": {"b": 1}}) != ()

@@ -1,0 +1,97 @@
+"""Find what a contract could never evolve from, before anybody has sent it."""
+
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, Discriminator
+from pydantic.fields import FieldInfo
+
+_BYTES = (bytes, bytearray, memoryview)
+_UNIONS = (Union, types.UnionType)
+
+
+def unevolvable(model: type[BaseModel]) -> tuple[str, ...]:
+    """Say what was found, what is expected and why, for each such place; empty if there is none."""
+    return tuple(dict.fromkeys(_model(model, "", ())))
+
+
+def _model(model: type[BaseModel], path: str, within: tuple[type, ...]) -> Iterator[str]:
+    if model in within:
+        return
+    where = f"{path}: " if path else ""
+    if model.model_config.get("extra") == "forbid":
+        yield (
+            f'{where}found extra="forbid" on {model.__name__}, expected "ignore": a worker that is '
+            "not yet replaced would refuse every member added later"
+        )
+    for name in model.model_computed_fields:
+        yield (
+            f"{_below(path, name)}: found a computed field, expected a field: it would be sent, "
+            "and the schema, which is closed, has no such member"
+        )
+    for name, field in model.model_fields.items():
+        yield from _field(name, field, path, (*within, model))
+
+
+def _field(name: str, field: FieldInfo, path: str, within: tuple[type, ...]) -> Iterator[str]:
+    here = _below(path, name)
+    reads, writes = field.validation_alias, field.serialization_alias
+    if reads != writes:
+        yield (
+            f"{here}: found a field that is read as {reads or name!r} and written as "
+            f"{writes or name!r}, expected one name: Field(alias=…)"
+        )
+    if field.exclude and field.is_required():
+        yield f"{here}: found a required field that is never written, expected one with a default"
+    told_apart = field.discriminator is not None or _tells_apart(field.metadata)
+    yield from _type(field.annotation, here, within, told_apart=told_apart)
+
+
+def _type(found: Any, path: str, within: tuple[type, ...], *, told_apart: bool) -> Iterator[str]:
+    origin, arguments = get_origin(found), get_args(found)
+    if origin is Annotated:
+        inner, *metadata = arguments
+        told_apart = told_apart or _tells_apart(metadata)
+        yield from _type(inner, path, within, told_apart=told_apart)
+    elif isinstance(found, type) and not arguments and issubclass(found, BaseModel):
+        yield from _model(found, path, within)
+    elif found in _BYTES:
+        yield (
+            f"{path}: found {found.__name__}, expected a File: content is referenced, "
+            "messages have 64 KiB at most"
+        )
+    else:
+        if origin in _UNIONS and not told_apart:
+            yield from _untold(arguments, path)
+        inside = path if origin in _UNIONS else f"{path}[]"
+        for each in arguments:
+            yield from _type(each, inside, within, told_apart=False)
+
+
+def _untold(members: tuple[Any, ...], path: str) -> Iterator[str]:
+    models = [member.__name__ for member in map(_bare, members) if _is_model(member)]
+    if len(models) > 1:
+        yield (
+            f"{path}: found {' or '.join(models)} and nothing that tells them apart, expected "
+            'Field(discriminator="…"): what is added to one later could be read as another'
+        )
+
+
+def _bare(found: Any) -> Any:
+    return get_args(found)[0] if get_origin(found) is Annotated else found
+
+
+def _is_model(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, BaseModel)
+
+
+def _tells_apart(metadata: list[Any]) -> bool:
+    return any(
+        isinstance(each, Discriminator) or getattr(each, "discriminator", None) is not None
+        for each in metadata
+    )
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,286 @@
+"""Every kind of change of a contract version, and what it breaks."""
+
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import pytest
+from pydantic import AnyUrl, BaseModel, ConfigDict, Field, StringConstraints, create_model
+
+from filaviva.evolution.change import Change
+from filaviva.evolution.comparison import compare
+from filaviva_contracts import Contract
+
+Fields = dict[str, Any]
+OK, NO = "ok", "no"
+
+
+class Color(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class MoreColors(Enum):
+    RED = "red"
+    BLUE = "blue"
+    GREEN = "green"
+
+
+class Card(BaseModel):
+    kind: Literal["card"] = "card"
+    number: str
+
+
+class CardWithNote(Card):
+    note: str | None = None
+
+
+class CardWithOwner(Card):
+    owner: str
+
+
+class Pix(BaseModel):
+    kind: Literal["pix"] = "pix"
+    key: str
+
+
+class Cash(BaseModel):
+    kind: Literal["cash"] = "cash"
+
+
+class Line(BaseModel):
+    text: str
+    amount: Decimal
+
+
+class LineInCents(BaseModel):
+    text: str
+    amount: int
+
+
+class Tree(BaseModel):
+    name: str
+    children: list["Tree"] = []
+
+
+class NamedTree(BaseModel):
+    name: Annotated[str, Field(max_length=10)]
+    children: list["NamedTree"] = []
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class OpenWithNote(Open):
+    note: str | None = None
+
+
+def tagged(*members: Any) -> Any:
+    union = members[0]
+    for member in members[1:]:
+        union |= member
+    return Annotated[union, Field(discriminator="kind")]
+
+
+def text(**limits: Any) -> Any:
+    return Annotated[str, StringConstraints(**limits)]
+
+
+def number(of: Any, **limits: Any) -> Any:
+    return Annotated[of, Field(**limits)]
+
+
+def needs(of: Any) -> Fields:
+    return {"it": (of, ...)}
+
+
+def may(of: Any, default: Any = None) -> Fields:
+    return {"it": (of, default)}
+
+
+# what happens, before, after, BACKWARD, FORWARD, where
+CHANGES: list[tuple[str, Fields, Fields, str, str, str]] = [
+    ("a description", needs(str), needs(Annotated[str, Field(description="x")]), OK, OK, ""),
+    ("a title and examples", needs(str), needs(number(str, title="x", examples=["a"])), OK, OK, ""),
+    ("deprecated", may(str | None), may(number(str | None, deprecated=True)), OK, OK, ""),
+    ("an optional member added", {}, may(str | None), OK, OK, "it"),
+    ("an optional member with a default added", {}, may(int, 3), OK, OK, "it"),
+    ("a required member added", {}, needs(str), NO, OK, "it"),
+    ("a required member removed", needs(str), {}, NO, NO, "it"),
+    ("an optional member removed", may(str | None), {}, NO, OK, "it"),
+    ("optional becomes required", may(str, "x"), needs(str), NO, OK, "it"),
+    ("required becomes optional", needs(str), may(str, "x"), OK, NO, "it"),
+    ("null allowed", needs(str), needs(str | None), OK, NO, "it"),
+    ("null forbidden", needs(str | None), needs(str), NO, OK, "it"),
+    ("a required member renamed", needs(str), {"that": (str, ...)}, NO, NO, "that"),
+    ("an optional member renamed", may(int, 3), {"that": (int, 3)}, NO, NO, "that"),
+    ("another default", may(int, 3), may(int, 4), NO, NO, "it"),
+    ("a default instead of null", may(int | None), may(int | None, 5), NO, NO, "it"),
+    (
+        "a factory for the same default",
+        may(list[str], []),
+        may(list[str], Field(default_factory=list)),
+        OK,
+        OK,
+        "",
+    ),
+    ("string to integer", needs(str), needs(int), NO, NO, "it"),
+    ("integer to number", needs(int), needs(float), OK, NO, "it"),
+    ("number to integer", needs(float), needs(int), NO, OK, "it"),
+    ("boolean to string", needs(bool), needs(str), NO, NO, "it"),
+    ("one to many", needs(str), needs(list[str]), NO, NO, "it"),
+    ("date-time to string", needs(datetime), needs(str), OK, NO, "it"),
+    ("string to date", needs(str), needs(date), NO, OK, "it"),
+    ("date-time to date", needs(datetime), needs(date), NO, NO, "it"),
+    ("string to uuid", needs(str), needs(UUID), NO, OK, "it"),
+    ("address to string", needs(AnyUrl), needs(str), OK, NO, "it"),
+    ("a pattern added", needs(str), needs(text(pattern="^a")), NO, OK, "it"),
+    ("a pattern removed", needs(text(pattern="^a")), needs(str), OK, NO, "it"),
+    ("a pattern changed", needs(text(pattern="^a")), needs(text(pattern="^ab")), NO, NO, "it"),
+    ("longer text allowed", needs(text(max_length=5)), needs(text(max_length=9)), OK, NO, "it"),
+    ("shorter text only", needs(text(max_length=9)), needs(text(max_length=5)), NO, OK, "it"),
+    ("text may be empty", needs(text(min_length=1)), needs(str), OK, NO, "it"),
+    ("a wider range", needs(number(int, le=5)), needs(number(int, le=9)), OK, NO, "it"),
+    ("a narrower range", needs(number(int, ge=0)), needs(number(int, ge=1)), NO, OK, "it"),
+    ("a range moved", needs(number(int, ge=0, le=5)), needs(number(int, ge=2, le=9)), NO, NO, "it"),
+    (
+        "the same range in other words",
+        needs(number(int, ge=1)),
+        needs(number(int, gt=0)),
+        OK,
+        OK,
+        "",
+    ),
+    ("an open end closed", needs(number(float, gt=0)), needs(number(float, ge=0)), OK, NO, "it"),
+    (
+        "finer steps",
+        needs(number(float, multiple_of=0.1)),
+        needs(number(float, multiple_of=0.01)),
+        OK,
+        NO,
+        "it",
+    ),
+    (
+        "coarser steps",
+        needs(number(float, multiple_of=0.05)),
+        needs(number(float, multiple_of=0.1)),
+        NO,
+        OK,
+        "it",
+    ),
+    (
+        "other steps",
+        needs(number(float, multiple_of=0.2)),
+        needs(number(float, multiple_of=0.3)),
+        NO,
+        NO,
+        "it",
+    ),
+    (
+        "more decimal places",
+        needs(number(Decimal, decimal_places=2)),
+        needs(number(Decimal, decimal_places=4)),
+        OK,
+        NO,
+        "it",
+    ),
+    (
+        "fewer digits",
+        needs(number(Decimal, max_digits=9)),
+        needs(number(Decimal, max_digits=5)),
+        NO,
+        OK,
+        "it",
+    ),
+    ("decimal to float", needs(Decimal), needs(float), NO, OK, "it"),
+    ("a value added to an enum", needs(Color), needs(MoreColors), OK, NO, "it"),
+    ("a value removed from an enum", needs(MoreColors), needs(Color), NO, OK, "it"),
+    ("values replaced", needs(Literal["a", "b"]), needs(Literal["a", "c"]), NO, NO, "it"),
+    ("an enum to any text", needs(Color), needs(str), OK, NO, "it"),
+    (
+        "a member added to a union",
+        needs(tagged(Card, Pix)),
+        needs(tagged(Card, Pix, Cash)),
+        OK,
+        NO,
+        "it",
+    ),
+    (
+        "a member removed from a union",
+        needs(tagged(Card, Pix, Cash)),
+        needs(tagged(Card, Pix)),
+        NO,
+        OK,
+        "it",
+    ),
+    ("members in another order", needs(tagged(Card, Pix)), needs(tagged(Pix, Card)), OK, OK, ""),
+    (
+        "optional inside a member of a union",
+        needs(tagged(Card, Pix)),
+        needs(tagged(CardWithNote, Pix)),
+        OK,
+        OK,
+        "it.note",
+    ),
+    (
+        "required inside a member of a union",
+        needs(tagged(Card, Pix)),
+        needs(tagged(CardWithOwner, Pix)),
+        NO,
+        OK,
+        "it.owner",
+    ),
+    ("a type added to a union", needs(int | str), needs(int | str | bool), OK, NO, "it"),
+    ("a nested type", needs(list[Line]), needs(list[LineInCents]), NO, OK, "it[].amount"),
+    ("a limit in a recursive model", needs(Tree), needs(NamedTree), NO, OK, "it.children[].name"),
+    ("more items allowed", needs(number(list[int], max_length=5)), needs(list[int]), OK, NO, "it"),
+    ("at least one item", needs(list[int]), needs(number(list[int], min_length=1)), NO, OK, "it"),
+    ("no item twice", needs(list[int]), needs(set[int]), NO, OK, "it"),
+    ("a value of a dict", needs(dict[str, int]), needs(dict[str, str]), NO, NO, "it{}"),
+    (
+        "the names of a dict",
+        needs(dict[str, int]),
+        needs(dict[text(pattern="^a"), int]),
+        NO,
+        OK,
+        "it{name}",
+    ),
+    ("the place of a tuple", needs(tuple[int, str]), needs(tuple[int, int]), NO, NO, "it[1]"),
+    ("anything to something", needs(Any), needs(str), NO, OK, "it"),
+    ("something to anything", needs(str), needs(Any), OK, NO, "it"),
+    ("a member of an open model", needs(Open), needs(OpenWithNote), NO, OK, "it.note"),
+    ("a closed model opened", needs(Card), needs(Open), OK, NO, ""),
+]
+
+
+def made(fields: Fields) -> dict[str, Any]:
+    # A name of its own for each, as `create_model` with class keywords wants them.
+    model = create_model(
+        "Changing", __base__=Contract, __cls_kwargs__={"type": "changing", "version": 1}, **fields
+    )
+    return model.json_schema()
+
+
+def verdict(changes: tuple[Change, ...]) -> tuple[str, str]:
+    return (
+        NO if any(change.backward for change in changes) else OK,
+        NO if any(change.forward for change in changes) else OK,
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "backward", "forward", "path"),
+    [case[1:] for case in CHANGES],
+    ids=[case[0] for case in CHANGES],
+)
+def test_every_change_has_its_verdict(
+    before: Fields, after: Fields, backward: str, forward: str, path: str
+) -> None:
+    changes = compare(made(before), made(after))
+
+    assert verdict(changes) == (backward, forward), changes
+    if path:
+        assert path in {change.path for change in changes}, changes
