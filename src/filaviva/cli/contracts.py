@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva.cli import acting, asyncapi
+from filaviva.cli import acting, asyncapi, in_flight
 from filaviva.cli.output import Json, show_json, show_list
 from filaviva.errors import NotFound
 from filaviva.registry import Registered, Registry
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 
 app.command()(asyncapi.asyncapi)
+app.command("in-flight")(in_flight.in_flight)
 
 _COLUMNS = ("type", "version", "app", "queue", "maxAttempts", "timeout", "deprecated")
 

@@ -1,0 +1,152 @@
+"""Which versions are on their way, and whether a release may be deployed over them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from filaviva import App, Contract
+from filaviva.operations.in_flight import InFlight, in_flight, unreadable
+from filaviva.publishing import publish
+from fixtures.command_line import CommandLine
+from fixtures.dying import Morgue, Sent, died, event
+
+V2 = """'[{"type"\\: "invoice.extract", "min"\\: 2, "max"\\: 2}]'"""
+
+
+class First(Contract, type="invoice.extract", version=1):
+    """What is on its way."""
+
+
+class Second(Contract, type="invoice.extract", version=2):
+    """What comes."""
+
+
+class Issued(Contract, type="invoice.issued", version=2):
+    """An event."""
+
+
+async def read(_job: Any, _context: Any) -> None:
+    """Do nothing."""
+
+
+def release(*contracts: type[Contract], upcast: bool = False, name: str = "shop") -> App:
+    app = App(name)
+    for contract in contracts:
+        app.handler(contract, queue="llm")(read)
+    if upcast:
+        app.upcaster(First, to=2)(lambda data: data)
+    return app
+
+
+async def found(engine: AsyncEngine, app: App | None) -> list[InFlight]:
+    async with engine.connect() as connection:
+        return await in_flight(connection, app)
+
+
+@pytest.fixture
+async def traffic(morgue: Morgue) -> Morgue:
+    """Version 1 in every place where it may be."""
+    async with morgue.engine.begin() as connection:
+        await publish(connection, release(First))
+    await morgue.queued()
+    await morgue.queued(not_before="clock_timestamp() + interval '1 hour'")
+    await morgue.queued(parked_reason="'unsupported_version'")
+    await morgue.running()
+    await morgue.letter_of()
+    await morgue.all(
+        "INSERT INTO filaviva.schedules (id, tenant, name, cron, time_zone, missed, enabled, type,"
+        " version, data, priority, labels, fingerprint, submitted_by) VALUES (gen_random_uuid(),"
+        " 'default', 'nightly', '0 0 * * *', 'UTC', 'once', true, 'invoice.extract', 1, '{}', 4,"
+        " '{}', '', 'ana')"
+    )
+    await morgue.queued(state="'succeeded'")
+    return morgue
+
+
+async def test_every_place_is_looked_at_and_what_has_ended_is_not(traffic: Morgue) -> None:
+    seen = await found(traffic.engine, release(First))
+
+    assert {one.place: one.messages for one in seen} == {
+        "dead letter": 1,
+        "parked": 1,
+        "pause": 1,
+        "queue": 1,
+        "running": 1,
+        "schedule": 1,
+    }
+    assert {(one.type, one.version, one.readable) for one in seen} == {
+        ("invoice.extract", 1, "yes")
+    }
+
+
+@pytest.mark.parametrize(
+    ("app", "readable"),
+    [
+        (release(First, Second), "yes"),
+        (release(Second, upcast=True), "upcast"),
+        (release(Second), "no"),
+        (release(name="post"), "other app"),
+    ],
+)
+async def test_a_release_reads_them_upcasts_them_or_does_not(
+    traffic: Morgue, app: App, readable: str
+) -> None:
+    seen = await found(traffic.engine, app)
+
+    assert {one.readable for one in seen} == {readable}
+    assert len(unreadable(seen)) == (6 if readable == "no" else 0)
+
+
+async def test_without_a_release_the_running_workers_are_asked(traffic: Morgue) -> None:
+    await traffic.worker(queues="ARRAY['llm']", reads=V2)
+    before = await found(traffic.engine, None)
+
+    await traffic.worker(id="'w2'", queues="ARRAY['llm']", reads=V2.replace("2,", "1,", 1))
+    after = await found(traffic.engine, None)
+
+    assert {one.readable for one in before} == {"no"}
+    assert {one.readable for one in after} == {"yes"}
+
+
+async def test_an_event_in_a_letter_has_to_be_read_by_all_its_handlers(morgue: Morgue) -> None:
+    app = App("shop")
+    for name in ("thank", "archive"):
+        app.on_event(Issued, queue="llm", name=name)(read)
+    async with morgue.engine.begin() as connection:
+        await publish(connection, app)
+    morgue.contracts["invoice.issued"] = (2,)
+    await morgue.file(
+        Sent(body=event("invoice.issued.v2"), headers=died("delivery_limit")),
+        Sent(body=event("invoice.issued.v1"), headers=died("delivery_limit")),
+        Sent(body=event("who.knows.v1"), headers=died("rejected")),
+    )
+
+    seen = await found(morgue.engine, app)
+
+    assert [(one.type, one.version, one.readable) for one in seen] == [
+        ("invoice.issued", 1, "no"),
+        ("invoice.issued", 2, "yes"),
+        ("who.knows", 1, "unknown"),
+    ]
+
+
+async def test_the_gate_closes_with_exit_code_4(traffic: Morgue, database: str) -> None:
+    cli = CommandLine(FILAVIVA_POSTGRES__URL=database)
+
+    def gate(app: str, *words: str) -> Any:
+        return cli("contracts", "in-flight", "--app", f"integration.test_in_flight:{app}", *words)
+
+    open_, shut = await asyncio.gather(
+        asyncio.to_thread(gate, "OPEN", "--json"), asyncio.to_thread(gate, "SHUT")
+    )
+
+    assert open_.code == 0
+    assert {item["readable"] for item in open_.json["items"]} == {"upcast"}
+    assert shut.code == 4
+    assert "app 'shop' does not read invoice.extract v1: 6 message(s)" in shut.err
+    assert traffic.contracts
+
+
+OPEN, SHUT = release(Second, upcast=True), release(Second)
