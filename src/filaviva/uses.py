@@ -51,6 +51,7 @@ class Uses:
         while not stop.is_set():
             await wait(stop, self._pause)
             await self.step()
+        await self.step()
 
     async def step(self) -> int:
         """Write down once; return how many rows. While the database is away they are kept."""

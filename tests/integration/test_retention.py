@@ -213,7 +213,7 @@ async def test_old_messages_closed_letters_deeds_and_tombstones_are_forgotten(
             f" :name || n, clock_timestamp() - interval '{age}' FROM generate_series(1, 900) AS n",
             name=name,
         )
-    for age in ("366 days", "364 days"):
+    for age in ("367 days", "364 days"):
         then = f"clock_timestamp() - interval '{age}'"
         await rows.all(
             f"INSERT INTO filaviva.audit_log (author, action, at) VALUES ('me', 'did', {then})"
@@ -222,6 +222,10 @@ async def test_old_messages_closed_letters_deeds_and_tombstones_are_forgotten(
             "INSERT INTO filaviva.tombstones (job_id, tenant, type, gone_at)"
             f" VALUES (:id, 'default', 't', {then})",
             id=uuid4(),
+        )
+        await rows.all(
+            "INSERT INTO filaviva.contract_uses (type, version, day, source, uses)"
+            f" VALUES ('t', 1, ({then})\\:\\:date, 'key', 1)"
         )
     letters = [(await rows.letter_of(f"reason {chr(97 + n)}"))["id"] for n in range(3)]
     for letter, at in zip(letters, (OLD, YOUNG), strict=False):
@@ -239,6 +243,7 @@ async def test_old_messages_closed_letters_deeds_and_tombstones_are_forgotten(
     assert len(left) == 900
     assert len(await rows.all("SELECT 1 FROM filaviva.audit_log")) == 1
     assert len(await rows.all("SELECT 1 FROM filaviva.tombstones")) == 1
+    assert len(await rows.all("SELECT 1 FROM filaviva.contract_uses")) == 1
     assert [row["id"] for row in await rows.letters()] == letters[1:]
     assert len(await rows.groups()) == 2
     assert len(await rows.alerts()) == 2

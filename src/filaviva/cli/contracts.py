@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva.cli import acting, asyncapi, in_flight
+from filaviva.cli import acting, asyncapi, in_flight, uses
 from filaviva.cli.output import Json, show_json, show_list
 from filaviva.errors import NotFound
+from filaviva.operations.contract_shapes import contract as shown
 from filaviva.registry import Registered, Registry
 
 app = typer.Typer(
@@ -21,14 +22,25 @@ app = typer.Typer(
 
 app.command()(asyncapi.asyncapi)
 app.command("in-flight")(in_flight.in_flight)
+app.command()(uses.uses)
 
-_COLUMNS = ("type", "version", "app", "queue", "maxAttempts", "timeout", "deprecated")
+_COLUMNS = (
+    "type",
+    "version",
+    "app",
+    "queue",
+    "maxAttempts",
+    "timeout",
+    "readAs",
+    "sunset",
+    "deprecated",
+)
 
 
 @app.command("list")
 def list_contracts(*, json: Json = False) -> None:
     """List every version of every contract."""
-    items = [_shown(contract) for contract in acting.on_engine(_published)]
+    items = [shown(contract) for contract in acting.on_engine(_published)]
     if json:
         show_json({"items": items, "next": None})
     else:
@@ -54,7 +66,7 @@ def export(
         wanted = f"{job_type or 'at all'}{'' if version is None else f' v{version}'}"
         raise NotFound(f"found no contract {wanted}; `filaviva contracts list` shows what exists")
     if to is None:
-        show_json([{**_shown(contract), **_schemas(contract)} for contract in found])
+        show_json([{**shown(contract), **_schemas(contract)} for contract in found])
         return
     for contract in found:
         _write(contract, to)
@@ -64,25 +76,6 @@ async def _published(engine: AsyncEngine) -> list[Registered]:
     registry = Registry(engine)
     await registry.refresh()
     return registry.all()
-
-
-def _shown(contract: Registered) -> dict[str, Any]:
-    policy = contract.policy
-    return {
-        "type": contract.type,
-        "version": contract.version,
-        "app": contract.app,
-        "queue": contract.queue,
-        "event": contract.event,
-        "deprecated": contract.deprecated,
-        "policy": {
-            "maxAttempts": policy.max_attempts,
-            "base": policy.base,
-            "cap": policy.cap,
-            "jitter": policy.jitter,
-            "timeout": policy.timeout,
-        },
-    }
 
 
 def _schemas(contract: Registered) -> dict[str, Any]:

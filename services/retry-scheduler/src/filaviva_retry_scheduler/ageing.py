@@ -70,6 +70,14 @@ DELETE FROM filaviva.submission_keys WHERE key IN (
     SELECT key FROM filaviva.submission_keys WHERE filled_at < now() - interval '7 days'
     LIMIT $1 FOR UPDATE SKIP LOCKED)
 """
+_USES = """
+DELETE FROM filaviva.contract_uses AS uses USING (
+    SELECT type, version, day, source FROM filaviva.contract_uses
+    WHERE day < now() - 86400 * $1::float8 * interval '1 second'
+    ORDER BY type, version, day, source LIMIT $2 FOR UPDATE SKIP LOCKED) AS old
+WHERE (uses.type, uses.version, uses.day, uses.source)
+    = (old.type, old.version, old.day, old.source)
+"""
 
 
 async def inbox_blocks(connection: AsyncConnection) -> int:
@@ -108,3 +116,8 @@ async def tombstones(connection: AsyncConnection, days: float, limit: int) -> in
 async def submission_keys(connection: AsyncConnection, limit: int) -> int:
     """Forget what tenants and subjects have left, where nobody has asked for a week."""
     return (await connection.exec_driver_sql(_KEYS, (limit,))).rowcount
+
+
+async def contract_uses(connection: AsyncConnection, days: float, limit: int) -> int:
+    """Forget who used which version of a contract so long ago."""
+    return (await connection.exec_driver_sql(_USES, (days, limit))).rowcount

@@ -6,10 +6,10 @@ May happen twice: any number of loops skip each other's rows.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import structlog
@@ -70,8 +70,7 @@ class Retention:
     async def step(self) -> int:
         """Do one turn of each duty; return how much it went through, 0 at the end of a walk."""
         done = 0
-        duties = (self._jobs, self._inbox, self._letters, self._audit, self._tombstones, self._keys)
-        for duty in duties:
+        for duty in self._duties:
             try:
                 done += await duty()
             except DATABASE_ERRORS as failed:
@@ -79,6 +78,11 @@ class Retention:
                 if unreachable(failed):
                     return 0
         return done
+
+    @property
+    def _duties(self) -> tuple[Callable[[], Coroutine[Any, Any, int]], ...]:
+        jobs, inbox, letters, audit = self._jobs, self._inbox, self._letters, self._audit
+        return jobs, inbox, letters, audit, self._tombstones, self._keys, self._uses
 
     async def _jobs(self) -> int:
         found = await transact(self._engine, self._page)
@@ -131,6 +135,10 @@ class Retention:
     async def _keys(self) -> int:
         limit = self._pace.rows
         return await self._count("submission_keys", lambda on: ageing.submission_keys(on, limit))
+
+    async def _uses(self) -> int:
+        days, limit = self._periods.audit_days, self._pace.rows
+        return await self._count("contract_uses", lambda on: ageing.contract_uses(on, days, limit))
 
     async def _count(self, what: str, work: Callable[[AsyncConnection], Awaitable[int]]) -> int:
         async def before_commit(connection: AsyncConnection) -> int:
