@@ -37,7 +37,9 @@ class Batches:
         self._submitter = Submitter(jobs.engine, self.sent.extend)
         self._count = 0
 
-    async def submit(self, total: int, **policy: Any) -> tuple[UUID, list[UUID]]:
+    async def submit(
+        self, total: int, *, callback_url: str | None = None, **policy: Any
+    ) -> tuple[UUID, list[UUID]]:
         """Keep a batch; give its id and its items'."""
         self._count += 1
         kept = await self._submitter.submit(
@@ -45,6 +47,7 @@ class Batches:
                 idempotency_key=f"batch-{self._count}",
                 type="invoice.extract",
                 queue="llm",
+                callback_url=callback_url,
                 batch=Batch(tuple(f'{{"n": {n}}}' for n in range(total)), **policy),
             )
         )
@@ -84,6 +87,14 @@ class Batches:
     async def states(self, items: Sequence[UUID]) -> list[str]:
         """Give the items' states."""
         return [(await self.jobs.row(item))["state"] for item in items]
+
+    async def callbacks(self) -> list[str]:
+        """Give the states that are called back."""
+        rows = await self.jobs.all(
+            "SELECT payload->>'status' AS status FROM filaviva.jobs"
+            " WHERE type = 'filaviva.callback' ORDER BY id"
+        )
+        return [row["status"] for row in rows]
 
     async def parked(self, items: Sequence[UUID]) -> list[UUID]:
         """Give the items that wait for room."""
@@ -284,6 +295,43 @@ async def test_a_batch_that_ended_otherwise_meanwhile_went_on_in_between(batches
     assert told == ["queued", "failed", "running", "succeeded"]
 
 
+async def test_a_batch_calls_back_each_time_it_ends(batches: Batches) -> None:
+    batch, items = await batches.submit(2, callback_url="https://shop.example/hook")
+    await batches.run(*items)
+    await batches.complete(items[0])
+    await batches.fail(items[1])
+    await batches.follow(batch)
+    assert await batches.callbacks() == ["succeeded"]
+
+    await transact(batches.jobs.engine, lambda c: requeue(c, [items[1]], author="a", reason="r"))
+    await batches.follow(batch)
+    await batches.run(items[1])
+    await batches.complete(items[1])
+    await batches.follow(batch)
+    await batches.follow(batch)
+
+    assert await batches.callbacks() == ["succeeded", "succeeded"]
+
+
+async def test_a_batch_that_came_to_the_same_end_meanwhile_has_ended_again(
+    batches: Batches,
+) -> None:
+    batch, items = await batches.submit(2, callback_url="https://shop.example/hook")
+    await batches.run(*items)
+    await batches.complete(items[0])
+    await batches.fail(items[1])
+    await batches.follow(batch)
+
+    await transact(batches.jobs.engine, lambda c: requeue(c, [items[1]], author="a", reason="r"))
+    await batches.run(items[1])
+    await batches.complete(items[1])
+    await batches.follow(batch)
+
+    told = [data["status"] for kind, data in await batches.jobs.events(batch) if kind == "state"]
+    assert told == ["queued", "succeeded", "running", "succeeded"]
+    assert await batches.callbacks() == ["succeeded", "succeeded"]
+
+
 async def test_a_canceled_batch_ends_when_its_last_item_has_stopped(batches: Batches) -> None:
     batch, items = await batches.submit(4, concurrency=2)
     await batches.run(*items[:2])
@@ -316,6 +364,23 @@ async def test_an_item_sent_back_while_its_batch_is_being_canceled_stops_too(
     assert await batches.states([batch, *items]) == [
         "cancel_requested", "canceled", "cancel_requested", "canceled",
     ]  # fmt: skip
+
+
+async def test_a_canceled_batch_stays_what_it_is_however_often_it_is_followed(
+    batches: Batches,
+) -> None:
+    batch, items = await batches.submit(2)
+    await batches.run(items[0])
+    await batches.complete(items[0])
+    await batches.follow(batch)
+    await transact(batches.jobs.engine, lambda c: cancel(c, [batch], author="ana"))
+    assert (await batches.jobs.row(batch))["state"] == "canceled"
+    told = await batches.jobs.events(batch)
+
+    await batches.follow(batch)
+
+    assert (await batches.jobs.row(batch))["state"] == "canceled"
+    assert await batches.jobs.events(batch) == told
 
 
 async def test_a_batch_that_had_not_begun_is_canceled_at_once(batches: Batches) -> None:

@@ -61,6 +61,7 @@ def batch(letters: str, **changes: Any) -> Batch:
         ("sscc", {"state": "queued", "canceling": True}, "canceled"),
         ("sscq", {"state": "canceled", "canceling": True}, "running"),
         ("sssc", {"state": "canceled", "canceling": True}, "succeeded"),
+        ("sssc", {"state": "canceled", "canceling": True, "told": "sssc"}, "canceled"),
     ],
 )
 def test_the_state_of_a_batch(letters: str, policy: dict[str, Any], state: str) -> None:

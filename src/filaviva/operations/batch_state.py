@@ -59,6 +59,11 @@ class Batch:
         return self.canceling and self.state not in FINAL
 
     @property
+    def rests(self) -> bool:
+        """Whether it has ended and nothing happened to its items since."""
+        return self.state in FINAL and self.ended and self.letters == self.told
+
+    @property
     def ended(self) -> bool:
         """Whether every item is final."""
         return self.count(SUCCEEDED, FAILED, CANCELED) == len(self.letters)
@@ -100,6 +105,8 @@ def born(total: int, concurrency: int | None) -> str:
 
 def state_of(batch: Batch) -> str:
     """Decide which state the batch is in."""
+    if batch.rests:  # its items alone do not tell that it was canceled
+        return batch.state
     if not batch.ended:
         return _open_state(batch)
     failed, canceled = batch.count(FAILED), batch.count(CANCELED)

@@ -90,8 +90,10 @@ ORDER BY place
 """
 
 # Out of a final state there is no way but this one, and to `cancel_requested` none but this one.
+# What ends again is told again, under another epoch.
 _GO_ON = """
 UPDATE filaviva.jobs SET state = 'running', finished_at = NULL, error = NULL,
+    epoch = epoch + CASE state WHEN 'queued' THEN 0 ELSE 1 END,
     cancel_requested_at = CASE state WHEN 'queued' THEN cancel_requested_at END
 WHERE id = ANY($1::uuid[])
 """
@@ -163,7 +165,7 @@ async def follow(connection: AsyncConnection, batch_ids: Iterable[UUID]) -> Foll
     changed = [batch for batch in batches if _is_news(batch)]
     await _write(connection, changed)
     states = {batch.id: batch_state.state_of(batch) for batch in batches}
-    await lifecycle.tell(connection, [b.id for b in changed if states[b.id] != b.state])
+    await lifecycle.tell(connection, [b.id for b in changed if _moves(b)])
     jobs = acted.items | {batch.id for batch in changed}
     canceled = [job for job in acted.stopped if job.state == "canceled"]
     looked_at = sum(batch.total for batch in batches)
@@ -257,7 +259,12 @@ async def _write(connection: AsyncConnection, batches: Sequence[Batch]) -> None:
 def _goes_on(batch: Batch) -> bool:
     state = batch_state.state_of(batch)
     to_cancel = batch.state == "queued" and state == "cancel_requested"
-    return to_cancel or (batch.state in FINAL and state != batch.state)
+    # Nothing changes in what has ended, unless it went on: perhaps to the same end.
+    return to_cancel or (batch.state in FINAL and not batch.rests)
+
+
+def _moves(batch: Batch) -> bool:
+    return _goes_on(batch) or batch_state.state_of(batch) != batch.state
 
 
 def _row(batch: Batch) -> tuple[Any, ...]:
@@ -278,9 +285,9 @@ def _events(batch: Batch) -> Iterator[tuple[UUID, str, str]]:
     progress = batch_state.progress(batch.letters)
     if progress != batch_state.progress(batch.told):
         yield batch.id, "progress", progress
-    state = batch_state.state_of(batch)
-    if state == batch.state:
+    if not _moves(batch):
         return
+    state = batch_state.state_of(batch)
     if _goes_on(batch) and state != "running":
         yield batch.id, "state", json.dumps({"status": "running"})
     told: dict[str, Any] = {"status": state}
