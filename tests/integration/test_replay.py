@@ -9,6 +9,7 @@ import pytest
 
 from filaviva.broker.messages import CONFIRMED, NotReady, Outgoing, Published, Unknown
 from filaviva.errors import NotFound, Rejected
+from filaviva.operations.batches import follow
 from filaviva.operations.dead_letters import Filter
 from filaviva.operations.replay import ReplayRequest, stop
 from filaviva.outbox import OutboxRow
@@ -94,6 +95,29 @@ async def test_a_replayed_job_waits_anew_with_a_fresh_allowance(
     assert (entry["action"], entry["author"], entry["target"]) == (
         "replay.started", "ana", started["id"],
     )  # fmt: skip
+
+
+async def test_an_item_sent_back_while_its_batch_ends_opens_it_again(
+    morgue: Morgue, registry: Registry
+) -> None:
+    batch = await morgue.queued(state="'running'", parked_reason="'items'")
+    await morgue.all("INSERT INTO filaviva.batches (job_id, total) VALUES (:id, 1)", id=batch)
+    letter = await morgue.letter_of(parent_id=f"'{batch}'", item_index=0)
+    await morgue.replay(request(ids(letter)), registry)
+    async with morgue.engine.begin() as ending:
+        await follow(ending, [batch])
+
+        async def waits_or_is_over() -> bool:
+            waiting = await morgue.all("SELECT pid FROM pg_locks WHERE NOT granted")
+            return bool(waiting) or sending.done()
+
+        sending = asyncio.create_task(sender(morgue, registry).step())
+        await until(waits_or_is_over)
+    await sending
+
+    row = await morgue.one("SELECT * FROM filaviva.batches WHERE job_id = :id", id=batch)
+    assert (await morgue.row(letter["job_id"]))["state"] == "queued"
+    assert row["ended_at"] is None, "nobody would look at the batch any more"
 
 
 async def test_a_deadline_in_the_future_stays(morgue: Morgue, registry: Registry) -> None:

@@ -20,6 +20,7 @@ from filaviva import canonical, failpoints
 from filaviva.broker.messages import Confirmed, Outgoing, Published, Unknown
 from filaviva.database.transaction import DATABASE_ERRORS, transact
 from filaviva.errors import Rejected
+from filaviva.operations import batches
 from filaviva.operations.corrections import corrected, validator
 from filaviva.operations.requeue import requeue
 from filaviva.outbox import OutboxRow
@@ -123,6 +124,8 @@ class Sending:
         jobs = [letter for letter in due if letter.job_id is not None]
         if not jobs:
             return Sent()
+        # First, as everybody: a batch that ends at this moment must not miss what goes again.
+        await batches.hold(connection, [letter.job_id for letter in jobs])
         payloads, flaws = await self._payloads(connection, replay, jobs)
         ids = [letter.job_id for letter in jobs if letter.job_id not in flaws]
         done = await requeue(
