@@ -17,7 +17,7 @@ _WHY = {
     "attempts_exhausted": "all attempts are used up",
     "undecodable": "nobody can read the bytes",
     "unknown_type": "no contract has this type",
-    "unsupported_version": "no running worker reads this version (the job waits for a deploy)",
+    "unsupported_version": "no running worker reads this version (it waits for a deploy)",
     "unroutable": "no queue is bound for it",
     "oversize": "the message is too large",
     "expired": "the deadline passed",

@@ -29,6 +29,7 @@ from filaviva_dlq_handler.intake import Intake
 from filaviva_dlq_handler.readiness import Readiness
 from filaviva_dlq_handler.sending import Sending
 from filaviva_dlq_handler.slack import Slack, Target
+from filaviva_dlq_handler.waiting_events import WaitingEvents
 
 HTTP_PORT = 8081
 METRICS_PORT = 9104
@@ -72,12 +73,14 @@ async def look_after(settings: Settings, stop: asyncio.Event) -> None:
     endpoint = Endpoint(metrics.registry, ready, host=settings.metrics.host, port=port)
     await registry.step()
     closing, counting = Closing(engine, metrics), Counting(engine, metrics)
+    waiting = WaitingEvents(engine, metrics, hand_over=relay.hand_over)
     after = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         lasting = (relay, publisher, notifier, following, intake, endpoint, LoopLag(metrics))
         group.create_task(serve(*lasting, stop=after))
         try:
-            await serve(*consumers, registry, sending, closing, counting, slack, http, stop=stop)
+            loops = (registry, sending, closing, waiting, counting, slack, http)
+            await serve(*consumers, *loops, stop=stop)
         finally:
             after.set()
     await publisher.close()

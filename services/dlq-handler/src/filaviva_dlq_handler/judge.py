@@ -141,18 +141,19 @@ def _foreign(foreign: Foreign, arrival: Arrival, known: Knowledge) -> File:
 
 
 def _why(foreign: Foreign, arrival: Arrival, known: Knowledge) -> tuple[str, dict[str, Any]]:
-    if arrival.unroutable:
+    versions = known.versions(foreign.type)
+    if arrival.unroutable and not (versions and foreign.version not in versions):
         why = f"no queue is bound for {arrival.origin.routing_key}"
         return "unroutable", _error("terminal", "Unroutable", why)
     if arrival.death.reason == "delivery_limit":
         why = "the broker gave it up: it seems to take its workers down"
         return "delivery_limit", _error("lost", "DeliveryLimit", why)
-    versions = known.versions(foreign.type)
     if not versions:
         why = f"no contract is called {foreign.type}"
         return "unknown_type", _error("invalid_input", "UnknownType", why)
-    if foreign.version is None or foreign.version > max(versions):
-        why = f"found version {foreign.version} of {foreign.type}, known is up to {max(versions)}"
+    if foreign.version is None or foreign.version not in versions:
+        there = ", ".join(map(str, sorted(versions)))
+        why = f"found version {foreign.version} of {foreign.type}, published is {there}"
         return "unsupported_version", _error("invalid_input", "UnsupportedVersion", why)
     flaws = known.flaws(foreign.type, foreign.version, canonical.parse(foreign.data))
     if flaws:
