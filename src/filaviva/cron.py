@@ -16,6 +16,8 @@ from zoneinfo import ZoneInfo, available_timezones
 from cronsim import CronSim, CronSimError
 
 Missed: TypeAlias = Literal["skip", "once", "all"]
+Overlap: TypeAlias = Literal["allow", "skip", "queue"]
+OVERLAPS: Final[tuple[Overlap, ...]] = ("allow", "skip", "queue")
 MISSED: Final[tuple[Missed, ...]] = ("skip", "once", "all")
 # What is later than this was missed: nobody was there to fire it.
 GRACE: Final = timedelta(seconds=60)

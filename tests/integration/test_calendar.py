@@ -8,10 +8,18 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.database.transaction import transact
+from filaviva.limits import Limit, TenantLimits
+from filaviva.operations.quotas import Quotas
 from filaviva_retry_scheduler import firing
 from filaviva_retry_scheduler.calendar import Calendar
 from filaviva_retry_scheduler.decide import Decided
-from filaviva_retry_scheduler.facts import FiringsLeftOut, ScheduleBroken, ScheduleFired
+from filaviva_retry_scheduler.facts import (
+    FiringsHeld,
+    FiringsLeftOut,
+    FiringsSkipped,
+    ScheduleBroken,
+    ScheduleFired,
+)
 from fixtures.retrying import AnswerLost, Jobs, Told
 from fixtures.schedules import schedule
 
@@ -125,6 +133,99 @@ async def test_an_hour_without_any_scheduler_is_made_up_for_as_the_policy_says(
     assert row["last_job_id"] == (found[-1]["id"] if found else None)
     soon = await jobs.one("SELECT clock_timestamp() AS now")
     assert timedelta() < row["next_fire_at"] - soon["now"] < timedelta(minutes=15)  # type: ignore[operator]
+
+
+async def again(jobs: Jobs, due: UUID) -> None:
+    """Let the next time come, and look again at those that wait."""
+    await jobs.all(
+        "UPDATE filaviva.schedules SET next_fire_at = date_trunc('minute', clock_timestamp()),"
+        " cron = '* * * * *', look_again_at = look_again_at - interval '1 hour' WHERE id = :id",
+        id=due,
+    )
+
+
+async def test_under_skip_a_time_makes_no_job_while_the_one_before_has_not_ended(
+    jobs: Jobs, told: Told, calendar: Calendar
+) -> None:
+    due = await schedule(jobs, overlap="'skip'")
+    await calendar.step()
+    await again(jobs, due)
+
+    await calendar.step()
+
+    (job,) = await made(jobs)
+    row = await row_of(jobs, due)
+    assert (row["fired"], row["skipped"], row["waiting"]) == (1, 1, [])
+    assert row["last_skipped_at"] is not None
+    assert [one.count for one in told.of(FiringsSkipped)] == [1]  # type: ignore[union-attr]
+    await jobs.all("UPDATE filaviva.jobs SET state = 'canceled' WHERE id = :id", id=job["id"])
+    await jobs.all("UPDATE filaviva.jobs SET idempotency_key = 'earlier'")
+    await again(jobs, due)
+    await calendar.step()
+    assert (await row_of(jobs, due))["fired"] == 2
+
+
+async def test_under_queue_a_time_waits_until_the_job_before_has_ended(
+    jobs: Jobs, told: Told, calendar: Calendar
+) -> None:
+    due = await schedule(jobs, overlap="'queue'")
+    await calendar.step()
+    (first,) = await made(jobs)
+    await jobs.all("UPDATE filaviva.jobs SET idempotency_key = 'earlier'")
+    await again(jobs, due)
+    await calendar.step()
+    row = await row_of(jobs, due)
+    assert (row["fired"], len(row["waiting"])) == (1, 1)  # type: ignore[arg-type]
+    assert row["look_again_at"] is not None
+    assert [one.count for one in told.of(FiringsHeld)] == [1]  # type: ignore[union-attr]
+
+    await jobs.all("UPDATE filaviva.jobs SET state = 'canceled' WHERE id = :id", id=first["id"])
+    await jobs.all("UPDATE filaviva.schedules SET look_again_at = now() - interval '1 s'")
+    await calendar.step()
+
+    row = await row_of(jobs, due)
+    assert (row["fired"], row["waiting"], row["look_again_at"]) == (2, [], None)
+    assert len(await made(jobs)) == 2
+
+
+async def test_a_firing_over_its_tenants_limit_waits_and_says_so(jobs: Jobs, told: Told) -> None:
+    await jobs.policy(maxAttempts=3)
+    limits = TenantLimits(jobs.engine)
+    limits.hold({("default", ""): Limit(per_minute=1, burst=1)})
+    calendar = Calendar(jobs.engine, told.announcer, quotas=Quotas(limits))
+    due = [await schedule(jobs) for _ in range(2)]
+
+    await calendar.step()
+
+    assert len(await made(jobs)) == 1
+    rows = [await row_of(jobs, one) for one in due]
+    (held,) = [row for row in rows if row["waiting"]]
+    assert "tenant default may submit 1 jobs a minute" in str(held["error"])
+    limits.hold({})
+    await jobs.all("UPDATE filaviva.schedules SET look_again_at = now() - interval '1 s'")
+    await calendar.step()
+    assert len(await made(jobs)) == 2
+    row = await row_of(jobs, held["id"])  # type: ignore[arg-type]
+    assert (row["waiting"], row["error"], row["fired"]) == ([], None, 1)
+
+
+async def test_a_schedule_fires_a_batch(jobs: Jobs, told: Told, calendar: Calendar) -> None:
+    items = '\'[{"n"\\: 1.10}, {"n"\\: 2}, {"n"\\: 3}]\''
+    due = await schedule(jobs, items=items, batch="'{\"concurrency\"\\: 2}'", subject="'ann'")
+
+    await calendar.step()
+
+    found = await jobs.all(
+        "SELECT id, payload\\:\\:text, parent_id, parked_reason, subject, max_attempts"
+        " FROM filaviva.jobs ORDER BY id"
+    )
+    parent, *children = found
+    assert (await row_of(jobs, due))["last_job_id"] == parent["id"]
+    assert [child["payload"] for child in children] == ['{"n": 1.10}', '{"n": 2}', '{"n": 3}']
+    assert {child["parent_id"] for child in children} == {parent["id"]}
+    assert [job["parked_reason"] for job in found] == ["items", None, None, "concurrency"]
+    assert {(job["subject"], job["max_attempts"]) for job in found} == {("ann", 3)}
+    assert {row.job_id for row in told.rows} == {child["id"] for child in children[:2]}
 
 
 async def test_a_schedule_that_cannot_fire_says_why_and_keeps_no_other(

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from fixtures.command_line import CommandLine, Result
+from fixtures.dying import Morgue
 
 
 @pytest.fixture
@@ -35,6 +36,20 @@ async def test_a_limit_is_set_listed_changed_and_removed(cli: CommandLine) -> No
     assert "would remove" in kept.out
     assert gone.code == 0
     assert [row["subject"] for row in left.json["items"]] == ["*"]
+
+
+async def test_what_the_command_line_submits_counts_too(cli: CommandLine, morgue: Morgue) -> None:
+    await morgue.contract({"type": "object"})
+    await limits(cli, "set", "--tenant", "acme", "--per-minute", "1", "--burst", "1")
+    submit = ("jobs", "submit", "invoice.extract", "--tenant", "acme", "--data", "{}")
+
+    first = await asyncio.to_thread(cli, *submit)
+    second = await asyncio.to_thread(cli, *submit)
+
+    assert first.code == 0, first.err
+    assert second.code == 4
+    assert "rate_limited: tenant acme may submit 1 jobs a minute" in second.err
+    assert "again in" in second.err
 
 
 @pytest.mark.parametrize(

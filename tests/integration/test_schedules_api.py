@@ -46,6 +46,28 @@ async def test_the_same_request_again_is_the_same_schedule(producer: Producer) -
     assert (other.status_code, other.json()["code"]) == (409, "conflict")
 
 
+async def test_a_schedule_of_a_batch_is_kept_changed_and_fired_by_hand(producer: Producer) -> None:
+    body = {name: one for name, one in NIGHTLY.items() if name != "data"}
+    batch = {**body, "items": [{"n": 1}, {"n": 2.50}], "concurrency": 1, "overlap": "skip"}
+    answer = await producer.client.post("/v1/schedules", json=batch)
+    assert answer.status_code == 201, answer.text
+    made = answer.json()
+    assert (made["items"], made["concurrency"], made["data"]) == ([{"n": 1}, {"n": 2.5}], 1, None)
+    assert (made["overlap"], made["waiting"], made["skipped"]) == ("skip", 0, 0)
+    address = f"/v1/schedules/{made['scheduleId']}"
+
+    fired = await producer.client.post(f"{address}/fire")
+    job = (await producer.client.get(fired.json()["statusUrl"])).json()
+    assert job["progress"]["total"] == 2
+    back = await producer.client.patch(address, json={"data": {"n": 3}, "overlap": "queue"})
+    assert (back.status_code, back.json()["data"]) == (200, {"n": 3})
+    assert "items" not in back.json()
+    again = await producer.client.patch(address, json={"items": [{"n": 4}]})
+    assert (again.json()["items"], again.json()["overlap"]) == ([{"n": 4}], "queue")
+    wrong = await producer.client.patch(address, json={"overlap": "later"})
+    assert wrong.json()["errors"][0]["pointer"] == "/overlap"
+
+
 REFUSED: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"cron": "61 * * * *"}, "/cron", ("'61'", "minute 0-59")),
     ({"cron": None}, "/cron", ("None", "a string")),

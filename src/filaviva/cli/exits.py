@@ -1,5 +1,6 @@
 """Exit codes: the one place that turns an error into a number and a sentence."""
 
+from math import ceil
 from typing import Final
 
 from filaviva.errors import (
@@ -45,7 +46,8 @@ def explanation(error: FilavivaError) -> str:
         return f"FILAVIVA_BROKER__URL: {error}"
     if not isinstance(error, Rejected):
         return str(error)
-    lines = [f"{error.code}: {error.detail}"]
+    when = "" if error.retry_after is None else f" (again in {ceil(error.retry_after)} s)"
+    lines = [f"{error.code}: {error.detail}{when}"]
     # A single flaw is in the sentence already.
     if len(error.flaws) > 1:
         lines += [f"  {flaw.pointer or '/'}: {flaw.detail}" for flaw in error.flaws]

@@ -12,7 +12,7 @@ from filaviva.cli import acting, submitting
 from filaviva.cli.choices import one_of
 from filaviva.cli.ids import optional
 from filaviva.cli.output import DryRun, Json, Yes, ask, show_facts, show_json, show_page
-from filaviva.cron import MISSED
+from filaviva.cron import MISSED, OVERLAPS
 from filaviva.database.transaction import transact
 from filaviva.operations import schedule_shapes, schedules
 from filaviva.operations.jobs import Reach
@@ -44,10 +44,21 @@ def add(  # noqa: PLR0913 - the fields of a schedule
     missed: Annotated[
         str, typer.Option(callback=one_of(MISSED), help="Times nobody fired: skip, once or all.")
     ] = "once",
+    overlap: Annotated[
+        str,
+        typer.Option(
+            callback=one_of(OVERLAPS), help="While the job before runs: allow, skip or queue."
+        ),
+    ] = "allow",
     data: Annotated[str, typer.Option(help="The job's data as JSON.")] = "",
     data_file: Annotated[
         Path | None, typer.Option(help="A file with the data; - reads stdin.", allow_dash=True)
     ] = None,
+    items: Annotated[
+        Path | None,
+        typer.Option(help="A batch: a file with a list, each the data of one job; or - ."),
+    ] = None,
+    concurrency: Annotated[int | None, typer.Option(help="So many items at once.")] = None,
     version: Annotated[int | None, typer.Option(help="Default: the newest.")] = None,
     priority: Annotated[str | None, typer.Option(help="high, normal or low.")] = None,
     max_attempts: Annotated[int | None, typer.Option(help="Default: the handler's.")] = None,
@@ -61,11 +72,13 @@ def add(  # noqa: PLR0913 - the fields of a schedule
     """Keep a schedule and show its next five times."""
     body = submitting.body(
         job_type,
-        {"data": submitting.payload(data, data_file)},
+        submitting.content(data, data_file, items),
         name=name,
         cron=cron,
         timeZone=time_zone,
         missed=missed,
+        overlap=overlap,
+        concurrency=concurrency,
         version=version,
         priority=priority,
         maxAttempts=max_attempts,

@@ -14,12 +14,14 @@ from uuid import uuid4
 import typer
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva import canonical
+from filaviva import canonical, turns
 from filaviva.callbacks.serving import rules
 from filaviva.callbacks.urls import Rules
 from filaviva.cli import here
 from filaviva.errors import Rejected
+from filaviva.limits import TenantLimits
 from filaviva.operations.keys import Principal
+from filaviva.operations.quotas import Quotas
 from filaviva.operations.submission import Origin, admit
 from filaviva.operations.submit import Submitted, Submitter
 from filaviva.outbox import OutboxRow
@@ -45,17 +47,25 @@ class Request:
 
 
 async def submit(engine: AsyncEngine, request: Request) -> Submitted:
-    """Keep the job; Rejected says why not."""
+    """Keep the job within its tenant's limits, in its turn; Rejected says why not."""
     registry = Registry(engine)
     await registry.refresh()
     principal = Principal(request.author, request.tenant, frozenset({"admin"}))
     origin = Origin(principal, request.key, correlation_id=str(uuid4()))
     submission = admit(request.body, origin, registry, callbacks=callback_rules())
     rows: list[OutboxRow] = []
-    kept = await Submitter(engine, rows.extend).submit(submission)
+    kept = await (await _submitter(engine, rows)).submit(submission)
     async with engine.begin() as connection:
         await let_go(connection, rows)
     return kept
+
+
+async def _submitter(engine: AsyncEngine, rows: list[OutboxRow]) -> Submitter:
+    limits = TenantLimits(engine)
+    await limits.step()
+    async with engine.connect() as connection:
+        now = await turns.moment(connection)
+    return Submitter(engine, rows.extend, quotas=Quotas(limits), turns=now)
 
 
 def callback_rules() -> Rules | None:

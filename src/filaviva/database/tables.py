@@ -157,6 +157,13 @@ schedules = Table(
     Column("submitted_by", Text, nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("updated_at", DateTime(timezone=True), nullable=False),
+    Column("items", JSONB),
+    Column("batch", JSONB),
+    Column("overlap", Text, nullable=False),
+    Column("skipped", BigInteger, nullable=False),
+    Column("last_skipped_at", DateTime(timezone=True)),
+    Column("waiting", ARRAY(DateTime(timezone=True)), nullable=False),
+    Column("look_again_at", DateTime(timezone=True)),
 )
 
 tombstones = Table(

@@ -73,6 +73,8 @@ class Submission(Protocol):
     def subject(self) -> str | None: ...
     @property
     def idempotency_key(self) -> str: ...
+    @property
+    def jobs(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -139,7 +141,7 @@ class Quotas:
         for one in concerned:
             if _key(one) not in stored:
                 mine = [accounts[each.key] for each in self._accounts(one)]
-                refusal = _admit(mine, jobs_of(one))
+                refusal = _admit(mine, one.jobs)
                 if refusal is not None:
                     refused[_key(one)] = refusal
         await _keep(connection, accounts.values())
@@ -155,12 +157,6 @@ class Quotas:
             key = f"subject:{one.tenant}/{one.subject}"
             accounts.append(Account(key, one.tenant, one.subject, user))
         return accounts
-
-
-def jobs_of(one: Submission) -> int:
-    """Count the jobs of a submission: the items of a batch, or itself."""
-    batch = getattr(one, "batch", None)
-    return 1 if batch is None else len(batch.items)
 
 
 def _admit(accounts: Iterable[Account], jobs: int) -> Rejected | None:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
+from filaviva import canonical
 from filaviva.cron import Cron
 from filaviva.operations.figures import moment
 from filaviva.operations.schedules import PRIORITY_WORDS, Schedule
@@ -13,8 +14,11 @@ _SHOWN_TIMES: Final = 5
 
 
 def schedule(found: Schedule) -> dict[str, Any]:
-    """Give a schedule with its data and its next times."""
-    return {**summary(found), "data": raw(found.data), "nextTimes": next_times(_cron(found))}
+    """Give a schedule with its data, or its items, and its next times."""
+    shown = {**summary(found), "data": None, "nextTimes": next_times(_cron(found))}
+    if found.items is None:
+        return {**shown, "data": raw(found.data)}
+    return {**shown, "items": raw(found.items), **canonical.parse(found.batch or "{}")}
 
 
 def summary(found: Schedule) -> dict[str, Any]:
@@ -26,6 +30,7 @@ def summary(found: Schedule) -> dict[str, Any]:
         "cron": found.cron,
         "timeZone": found.time_zone,
         "missed": found.missed,
+        "overlap": found.overlap,
         "enabled": found.enabled,
         "type": found.type,
         "version": found.version,
@@ -38,6 +43,9 @@ def summary(found: Schedule) -> dict[str, Any]:
         "lastFiredAt": moment(found.last_fired_at),
         "lastJobId": None if found.last_job_id is None else str(found.last_job_id),
         "fired": found.fired,
+        "skipped": found.skipped,
+        "lastSkippedAt": moment(found.last_skipped_at),
+        "waiting": len(found.waiting),
         "error": found.error,
         "submittedBy": found.submitted_by,
         "createdAt": moment(found.created_at),

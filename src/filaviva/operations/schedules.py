@@ -5,7 +5,7 @@ audit log who said so.
 May happen twice: the same request under the same name is the same schedule.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
@@ -30,7 +30,7 @@ PRIORITY_WORDS = {number: word for word, number in PRIORITIES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule as it is now; data and labels are JSON text."""
+    """A schedule as it is now; data, items, batch and labels are JSON text."""
 
     id: UUID
     tenant: str
@@ -38,10 +38,13 @@ class Schedule:
     cron: str
     time_zone: str
     missed: str
+    overlap: str
     enabled: bool
     type: str
     version: int
     data: str | None
+    items: str | None
+    batch: str | None
     priority: int
     max_attempts: int | None
     labels: str
@@ -51,6 +54,9 @@ class Schedule:
     last_fired_at: datetime | None
     last_job_id: UUID | None
     fired: int
+    skipped: int
+    last_skipped_at: datetime | None
+    waiting: Sequence[datetime]
     error: str | None
     submitted_by: str
     created_at: datetime
@@ -65,6 +71,7 @@ class Schedule:
             "cron": self.cron,
             "timeZone": self.time_zone,
             "missed": self.missed,
+            "overlap": self.overlap,
             "enabled": self.enabled,
             **self.job(),
             "labels": given,
@@ -83,7 +90,10 @@ class Schedule:
             "callbackUrl": self.callback_url,
         }
         given = {name: value for name, value in body.items() if value is not None}
-        return {**given, "data": canonical.parse(self.data or "null")}
+        if self.items is None:
+            return {**given, "data": canonical.parse(self.data or "null")}
+        policy = canonical.parse(self.batch or "{}")
+        return {**given, **policy, "items": canonical.parse(self.items)}
 
 
 async def get(
@@ -104,9 +114,11 @@ async def get(
 async def newest(
     connection: AsyncConnection, reach: Reach, *, before: UUID | None, limit: int
 ) -> list[Schedule]:
-    """List schedules without their data, newest first, older than `before`."""
+    """List schedules without data and items, newest first, older than `before`."""
     table = schedules.c
-    wanted = select(*_columns(without="data")).where(table.tenant == reach.tenant, _typed(reach))
+    wanted = select(*_columns(without=("data", "items"))).where(
+        table.tenant == reach.tenant, _typed(reach)
+    )
     if before is not None:
         wanted = wanted.where(table.id < before)
     found = await connection.execute(wanted.order_by(table.id.desc()).limit(limit))
@@ -115,10 +127,10 @@ async def newest(
 
 _CREATE = """
 INSERT INTO filaviva.schedules (id, tenant, name, cron, time_zone, missed, enabled, type, version,
-    data, priority, max_attempts, labels, subject, submitted_by, callback_url, fingerprint,
-    next_fire_at)
+    data, priority, max_attempts, labels, subject, submitted_by, callback_url, overlap, items,
+    batch, fingerprint, next_fire_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10::text::jsonb, $11, $12, $13::text::jsonb, $14, $15,
-    $16, $17, $18)
+    $16, $17, $18::text::jsonb, $19::text::jsonb, $20, $21)
 ON CONFLICT (tenant, name) DO NOTHING
 RETURNING id
 """
@@ -157,7 +169,8 @@ _CHANGE = """
 UPDATE filaviva.schedules SET cron = $2, time_zone = $3, missed = $4, enabled = $5, type = $6,
     version = $7, data = $8::text::jsonb, priority = $9, max_attempts = $10,
     labels = $11::text::jsonb, subject = $12, submitted_by = $13, callback_url = $14,
-    next_fire_at = $15, error = NULL, updated_at = clock_timestamp()
+    overlap = $15, items = $16::text::jsonb, batch = $17::text::jsonb, next_fire_at = $18,
+    error = NULL, updated_at = clock_timestamp()
 WHERE id = $1
 """
 
@@ -176,9 +189,10 @@ async def change(
     return changed
 
 
+# What waited when it was paused is not wanted any more.
 _ENABLE = """
-UPDATE filaviva.schedules SET enabled = $2, next_fire_at = $3, error = NULL,
-    updated_at = clock_timestamp()
+UPDATE filaviva.schedules SET enabled = $2, next_fire_at = $3, error = NULL, waiting = '{}',
+    look_again_at = NULL, updated_at = clock_timestamp()
 WHERE id = $1
 """
 
@@ -240,6 +254,9 @@ def _values(definition: Definition) -> tuple[Any, ...]:
         job.subject,
         job.submitted_by,
         job.callback_url,
+        definition.overlap,
+        definition.items,
+        definition.policy,
     )
 
 
@@ -262,12 +279,12 @@ async def _record(
     )
 
 
-def _columns(*, without: str = "") -> Sequence[Any]:
+def _columns(*, without: Collection[str] = ()) -> Sequence[Any]:
     columns: list[Any] = []
     for name in (one.name for one in fields(Schedule)):
-        if name == without:
+        if name in without:
             columns.append(null().label(name))
-        elif name in ("data", "labels"):
+        elif name in ("data", "items", "batch", "labels"):
             # As text: the driver's own parsing would make floats of exact numbers.
             columns.append(cast(schedules.c[name], Text).label(name))
         else:

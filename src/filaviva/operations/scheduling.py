@@ -12,24 +12,32 @@ from typing import Any, Final, cast
 
 from filaviva import canonical
 from filaviva.callbacks.urls import Rules
-from filaviva.cron import MISSED, Cron, Missed
+from filaviva.cron import MISSED, OVERLAPS, Cron, Missed, Overlap
 from filaviva.errors import Flaw, Rejected
+from filaviva.operations.batch_request import POLICY
 from filaviva.operations.keys import Principal
 from filaviva.operations.submission import MAX_LABELS, MOST_FLAWS, Origin, Submission, admit
 from filaviva.registry import Registry
 
-CALENDAR: Final = ("name", "cron", "timeZone", "missed", "enabled")
+CALENDAR: Final = ("name", "cron", "timeZone", "missed", "overlap", "enabled")
 JOB: Final = (
     "type",
     "version",
     "data",
+    "items",
+    *POLICY,
     "priority",
     "maxAttempts",
     "labels",
     "subject",
     "callbackUrl",
 )
-DEFAULTS: Final[Mapping[str, Any]] = {"timeZone": "UTC", "missed": "once", "enabled": True}
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "timeZone": "UTC",
+    "missed": "once",
+    "overlap": "allow",
+    "enabled": True,
+}
 # Every job that a schedule submits carries it, with the schedule's name.
 LABEL: Final = "schedule"
 
@@ -43,10 +51,17 @@ class Definition:
     name: str
     cron: Cron
     missed: Missed
+    overlap: Overlap
     enabled: bool
     job: Submission
     max_attempts: int | None
     fingerprint: bytes
+    policy: str | None  # of a batch, as JSON text
+
+    @property
+    def items(self) -> str | None:
+        """Give the data of a batch's items as JSON text."""
+        return None if self.job.batch is None else f"[{','.join(self.job.batch.items)}]"
 
 
 def define(
@@ -69,16 +84,22 @@ def define(
         name=fields["name"],
         cron=cron,
         missed=cast("Missed", fields["missed"]),
+        overlap=cast("Overlap", fields["overlap"]),
         enabled=fields["enabled"],
         job=job,
         max_attempts=fields.get("maxAttempts"),
         fingerprint=canonical.fingerprint(value),
+        policy=None if job.batch is None else canonical.dumps(_policy(fields)),
     )
 
 
 def labels(definition: Definition) -> str:
     """Give the labels of its jobs as JSON text."""
     return canonical.dumps({**canonical.parse(definition.job.labels), LABEL: definition.name})
+
+
+def _policy(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: fields[name] for name in POLICY if name in fields}
 
 
 def _calendar(fields: Mapping[str, Any]) -> Cron:
@@ -131,6 +152,10 @@ def _missed(value: Any) -> str | None:
     return None if value in MISSED else f"one of {', '.join(MISSED)}"
 
 
+def _overlap(value: Any) -> str | None:
+    return None if value in OVERLAPS else f"one of {', '.join(OVERLAPS)}"
+
+
 def _truth(value: Any) -> str | None:
     return None if isinstance(value, bool) else "true or false"
 
@@ -140,6 +165,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "cron": _text,
     "timeZone": _text,
     "missed": _missed,
+    "overlap": _overlap,
     "enabled": _truth,
 }
 

@@ -66,6 +66,11 @@ class Submission:
     callback_url: str | None = None
     batch: Batch | None = None  # then `payload` is empty: each item has its own
 
+    @property
+    def jobs(self) -> int:
+        """Count its jobs: the items of a batch, or itself."""
+        return 1 if self.batch is None else len(self.batch.items)
+
 
 def admit(
     value: Any,

@@ -28,7 +28,7 @@ from filaviva.operations.birth import Stored, at_once, store_all
 from filaviva.operations.quotas import Quotas
 from filaviva.operations.submission import Submission
 from filaviva.outbox import OutboxRow
-from filaviva.turns import Turns
+from filaviva.turns import Gate
 
 log = structlog.get_logger("filaviva")
 
@@ -108,7 +108,7 @@ class Submitter:
         *,
         limits: Limits | None = None,
         quotas: Quotas | None = None,
-        turns: Turns | None = None,
+        turns: Gate | None = None,
     ) -> None:
         self._engine = engine
         self._lines = Lines(engine)

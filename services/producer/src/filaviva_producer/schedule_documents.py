@@ -5,8 +5,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from filaviva.cron import MISSED
+from filaviva.cron import MISSED, OVERLAPS
 from filaviva.http import documented
+from filaviva.operations.scheduling import JOB
 from filaviva_producer.documents import SUBMISSION, Shape
 
 
@@ -18,6 +19,7 @@ class ScheduleSummary(Shape):
     cron: str = Field(examples=["30 8 * * MON-FRI"])
     time_zone: str = Field(examples=["America/Sao_Paulo"])
     missed: Literal["skip", "once", "all"]
+    overlap: Literal["allow", "skip", "queue"]
     enabled: bool
     type: str
     version: int
@@ -30,7 +32,10 @@ class ScheduleSummary(Shape):
     last_fired_at: datetime | None
     last_job_id: str | None
     fired: int = Field(description="jobs submitted by the calendar")
-    error: str | None = Field(description="why it could not fire the last time")
+    skipped: int = Field(description="times at which the job before had not ended, under `skip`")
+    last_skipped_at: datetime | None
+    waiting: int = Field(description="times that wait for a limit, or for the job before to end")
+    error: str | None = Field(description="why it could not fire the last time, or waits")
     submitted_by: str
     created_at: datetime
     updated_at: datetime
@@ -41,6 +46,11 @@ class Schedule(ScheduleSummary):
     """A schedule."""
 
     data: Any = None
+    items: list[Any] | None = Field(default=None, description="of a batch, instead of data")
+    fail_fast: bool | None = None
+    max_failures: int | None = None
+    accept_partial: bool | None = None
+    concurrency: int | None = None
     next_times: list[datetime] = Field(description="the next five, as the clocks will be then")
 
 
@@ -63,7 +73,7 @@ class FiredJob(Shape):
 _JOB: Final[dict[str, Any]] = {
     name: shape
     for name, shape in SUBMISSION["properties"].items()
-    if name in ("version", "data", "priority", "maxAttempts", "labels", "subject", "callbackUrl")
+    if name in JOB and name != "type"
 }
 _CALENDAR: Final[dict[str, Any]] = {
     "cron": {
@@ -78,6 +88,13 @@ _CALENDAR: Final[dict[str, Any]] = {
         "default": "once",
         "description": "times that nobody fired: left out, made up for by one job, or by all",
     },
+    "overlap": {
+        "type": "string",
+        "enum": list(OVERLAPS),
+        "default": "allow",
+        "description": "a time that comes while the job before has not ended: fired all the same, "
+        "skipped, or fired after it",
+    },
     "enabled": {"type": "boolean", "default": True},
 }
 _EXAMPLE: Final[dict[str, Any]] = {
@@ -91,7 +108,8 @@ _NEW: Final[dict[str, Any]] = {
     "title": "NewSchedule",
     "type": "object",
     "additionalProperties": False,
-    "required": ["name", "cron", "type", "data"],
+    "required": ["name", "cron", "type"],
+    "oneOf": [{"required": ["data"]}, {"required": ["items"]}],
     "properties": {
         "name": {"type": "string", "minLength": 1, "maxLength": 63},
         **_CALENDAR,

@@ -21,6 +21,7 @@ from filaviva.errors import Flaw, NotFound, Rejected
 from filaviva.http import ExactResponse, allowed, pages
 from filaviva.http.bodies import read_json
 from filaviva.operations import schedule_shapes, schedules
+from filaviva.operations.batch_request import POLICY
 from filaviva.operations.jobs import Reach
 from filaviva.operations.keys import Principal
 from filaviva.operations.schedules import Schedule
@@ -122,8 +123,13 @@ class Scheduling:
 
         async def work(connection: AsyncConnection) -> Schedule:
             found = await schedules.get(connection, identity, reach(writer), lock=True)
-            body = {**found.request(), **value}
-            given = {name: one for name, one in body.items() if one is not None or name == "data"}
+            body = {**_kept(found.request(), value), **value}
+            alone = "items" not in body
+            given = {
+                name: one
+                for name, one in body.items()
+                if one is not None or (name == "data" and alone)
+            }
             wanted = self._define(given, writer)
             return await schedules.change(connection, found, wanted, author=author(writer))
 
@@ -202,6 +208,16 @@ def _identity(text: str) -> UUID:
     if not _UUID.fullmatch(text):
         raise NotFound(f"there is no schedule {text[:50]!r}: a schedule's id is a UUID")
     return UUID(text)
+
+
+def _kept(before: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what the change takes the place of: data for items, items for data."""
+    replaced: tuple[str, ...] = ()
+    if change.get("items") is not None:
+        replaced = ("data",)
+    elif "data" in change:
+        replaced = ("items", *POLICY)
+    return {name: one for name, one in before.items() if name not in replaced}
 
 
 def _check_change(value: Any) -> None:

@@ -16,6 +16,7 @@ from filaviva.database import connect
 from filaviva.limits import TenantLimits
 from filaviva.notify import Notifier
 from filaviva.operations.following import Following
+from filaviva.operations.quotas import Quotas
 from filaviva.operations.releasing import Releasing
 from filaviva.relay import Relay
 from filaviva.service import LoopLag, serve
@@ -84,7 +85,7 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
         Sweeper(engine, announcer, lease_seconds=settings.worker.lease_seconds, gate=turns),
         BatchSweep(engine, following),
         Reconciler(engine, depths, announcer, gate=turns),
-        Calendar(engine, announcer, gate=turns),
+        Calendar(engine, announcer, gate=turns, quotas=Quotas(limits)),
         limits,
         releasing,
         dispatcher,

@@ -1,7 +1,7 @@
 """The loop that fires schedules, in any number of processes at once.
 
-Before: schedules are due. After: each has fired once for each of its times, or its missed-run
-policy has left them out.
+Before: schedules are due. After: each has fired once for each of its times, or its policies
+have left them out, or they wait in its row.
 May happen twice: any number of loops skip each other's rows.
 """
 
@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
 from filaviva.failpoints import passing
+from filaviva.operations.quotas import Quotas
 from filaviva.service import wait
 from filaviva.turns import OPEN, Gate
 from filaviva_retry_scheduler import firing
@@ -26,18 +27,20 @@ log = structlog.get_logger("filaviva")
 class Calendar:
     """Fire what is due, a few schedules a turn: each may have many missed times to make up for."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with, and its pace
         self,
         engine: AsyncEngine,
         announcer: Announcer,
         *,
         gate: Gate = OPEN,
+        quotas: Quotas | None = None,
         batch: int = 20,
         pause: float = 1.0,
     ) -> None:
         self._engine = engine
         self._announcer = announcer
         self._gate = gate
+        self._quotas = quotas
         self._batch = batch
         self._pause = pause
 
@@ -83,7 +86,7 @@ class Calendar:
 
     async def _commit(self, schedules: Sequence[UUID]) -> None:
         async def work(connection: AsyncConnection) -> Decided:
-            decided = await firing.fire(connection, schedules, self._gate)
+            decided = await firing.fire(connection, schedules, self._gate, self._quotas)
             passing("calendar.before_commit")
             return decided
 

@@ -92,6 +92,25 @@ class FiringsLeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class FiringsSkipped:
+    """Times of a schedule came while the job of the one before had not ended: no job for them."""
+
+    schedule_id: UUID
+    type: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FiringsHeld:
+    """Times of a schedule wait: for a limit, or for the job before to end."""
+
+    schedule_id: UUID
+    type: str
+    count: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduleBroken:
     """A schedule cannot submit its job."""
 
@@ -126,6 +145,8 @@ Fact: TypeAlias = (
     | RequestUnreadable
     | ScheduleFired
     | FiringsLeftOut
+    | FiringsSkipped
+    | FiringsHeld
     | ScheduleBroken
     | RowsRemoved
     | TurnsGiven

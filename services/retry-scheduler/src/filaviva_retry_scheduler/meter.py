@@ -8,7 +8,9 @@ from filaviva_retry_scheduler.facts import (
     CancelFenced,
     DeadLetterRepublished,
     Fact,
+    FiringsHeld,
     FiringsLeftOut,
+    FiringsSkipped,
     JobEnded,
     JobRequeued,
     RequestDropped,
@@ -44,7 +46,9 @@ class Meter:
                 self._issued(fact)
             case RequestDropped() | RequestUnreadable():
                 self._request(fact)
-            case ScheduleFired() | FiringsLeftOut() | ScheduleBroken() | RowsRemoved():
+            case RowsRemoved(what=what, count=count):
+                self._metrics.rows_removed.labels(what).inc(count)
+            case _:
                 self._by_the_clock(fact)
 
     def _issued(self, fact: WakeUpReissued | DeadLetterRepublished | TurnsGiven) -> None:
@@ -65,7 +69,8 @@ class Meter:
                 log.warning("an unreadable message went to the dead letters", why=why)
 
     def _by_the_clock(
-        self, fact: ScheduleFired | FiringsLeftOut | ScheduleBroken | RowsRemoved
+        self,
+        fact: ScheduleFired | FiringsLeftOut | FiringsSkipped | FiringsHeld | ScheduleBroken,
     ) -> None:
         submitted = self._metrics.jobs_submitted
         match fact:
@@ -74,10 +79,14 @@ class Meter:
             case FiringsLeftOut(schedule_id=schedule, type=kind, count=count):
                 submitted.labels(kind, "schedule", "left_out").inc(count)
                 log.warning("times of a schedule were missed", schedule=str(schedule), count=count)
+            case FiringsSkipped(schedule_id=schedule, type=kind, count=count):
+                submitted.labels(kind, "schedule", "skipped").inc(count)
+                log.info("the job before has not ended", schedule=str(schedule), skipped=count)
+            case FiringsHeld(schedule_id=schedule, type=kind, count=count, why=why):
+                submitted.labels(kind, "schedule", "held").inc(count)
+                log.info("firings wait", schedule=str(schedule), count=count, why=why)
             case ScheduleBroken(schedule_id=schedule, why=why):
                 log.warning("a schedule cannot fire", schedule=str(schedule), why=why)
-            case RowsRemoved(what=what, count=count):
-                self._metrics.rows_removed.labels(what).inc(count)
 
     def _ended(self, fact: JobEnded) -> None:
         self._metrics.jobs_finished.labels(fact.type, fact.state).inc()
