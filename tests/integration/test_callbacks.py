@@ -157,6 +157,19 @@ async def test_without_a_secret_nobody_is_called_back(producer: Producer) -> Non
     assert QUEUE in with_callbacks(shop, CallbackSettings(secret=SECRET)).queues  # type: ignore[arg-type]
 
 
+async def test_nobody_can_prevent_a_callback_by_taking_its_name(producer: Producer) -> None:
+    answer = await producer.submit("a", callbackUrl=URL)
+    job = answer.json()["jobId"]
+
+    taken = await producer.submit(f"callback:{job}:1:succeeded")
+
+    assert (taken.status_code, taken.json()["code"]) == (400, "idempotency_key_invalid")
+    await producer.execute("UPDATE filaviva.jobs SET state = 'running'")
+    await producer.execute("UPDATE filaviva.jobs SET state = 'succeeded'")
+    rows = await producer.execute("SELECT id FROM filaviva.jobs WHERE type = 'filaviva.callback'")
+    assert len(rows) == 1
+
+
 async def test_nobody_else_may_submit_a_callback(producer: Producer) -> None:
     async with producer.engine.begin() as connection:
         from filaviva.publishing import publish  # noqa: PLC0415

@@ -10,6 +10,8 @@ _MOST = 255
 # A structured-field string (RFC 8941) has quotes, with \" and \\ inside; bare keys are common.
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _BARE = re.compile(r"[!#-~]+")
+# What we name items, callbacks and firings by ourselves: who took one first would prevent them.
+_OURS = re.compile(r"(?:item|callback|schedule):[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:.*")
 
 
 def idempotency_key(request: Request) -> str:
@@ -23,6 +25,8 @@ def idempotency_key(request: Request) -> str:
     key = _read(found[0].strip())
     if not 1 <= len(key) <= _MOST:
         raise _strange(f"found {len(key)} characters, expected 1 to {_MOST}")
+    if _OURS.fullmatch(key):
+        raise _strange(f"found {key[:60]!r}, a name of our own making, expected one of yours")
     return key
 
 

@@ -170,7 +170,8 @@ class Scheduling:
         key = idempotency_key(request) if given else str(uuid4())
         async with self.engine.connect() as connection:
             found = await schedules.get(connection, identity, reach(writer))
-        origin = Origin(writer, f"schedule:{identity}:{key}", request.state.request_id)
+        # Not what a firing by the calendar is named by, whatever the key says.
+        origin = Origin(writer, f"schedule:{identity}:out of turn:{key}", request.state.request_id)
         wanted = admit(
             found.job(),
             origin,
