@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from filaviva import canonical
 from fixtures.producer import Producer
 from fixtures.waiting import until
 
@@ -221,7 +223,7 @@ async def test_a_wrong_field_is_pointed_at(producer: Producer, subtests: pytest.
 
 
 async def test_of_very_many_flaws_a_hundred_are_told(producer: Producer) -> None:
-    many = {"x" * 5000 + str(n): 1 for n in range(500)}
+    many = {"x" * 1500 + str(n): 1 for n in range(500)}
 
     for path in ("/v1/jobs", "/v1/schedules", "/v1/events"):
         answer = await producer.client.post(path, json=many, headers={"Idempotency-Key": "a"})
@@ -327,6 +329,28 @@ async def test_a_chunked_ten_megabyte_body_gets_its_413(producer: Producer) -> N
     )
 
     refused(answer, 413, "body_too_large")
+
+
+async def test_megabytes_are_read_and_checked_beside_the_event_loop(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def spied(work: Any) -> Any:
+        def spying(*arguments: Any) -> Any:
+            threads.append(threading.current_thread())
+            return work(*arguments)
+
+        return spying
+
+    for name in ("parse", "fingerprint"):
+        monkeypatch.setattr(canonical, name, spied(getattr(canonical, name)))
+
+    answer = await producer.submit("a", data={"more": ["x" * 9] * 50_000})
+
+    refused(answer, 413, "data_too_large")
+    assert len(threads) == 2, "for an earlier job, what was asked is compared"
+    assert threading.main_thread() not in threads
 
 
 async def test_a_small_chunked_body_is_read(producer: Producer) -> None:

@@ -14,6 +14,8 @@ from filaviva.errors import Rejected
 
 _MIB = 1024 * 1024
 _MOST_FLAWS = 100
+_LARGE = 256 * 1024
+T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -54,7 +56,7 @@ async def _read(chunks: AsyncIterator[bytes], limits: BodyLimits) -> bytes:
         else:
             body.clear()
     if size > limits.accepted:
-        raise _too_large(limits)
+        raise _too_large(limits.accepted)
     return bytes(body)
 
 
@@ -64,17 +66,32 @@ def _refuse_announced(request: Request, limits: BodyLimits) -> None:
     if not size.isdecimal() or int(size) <= limits.accepted:
         return
     if request.headers.get("expect", "").lower() == "100-continue":
-        raise _too_large(limits)
+        raise _too_large(limits.accepted)
 
 
-def _too_large(limits: BodyLimits) -> Rejected:
-    detail = f"the body is larger than {limits.accepted} bytes"
+def _too_large(most: int) -> Rejected:
+    detail = f"the body is larger than {most} bytes"
     return Rejected("body_too_large", detail, status=413)
 
 
 async def read_json(request: Request) -> Any:
     """Give the body as JSON with exact numbers; 415 for another content type, 400 if broken."""
-    return _parsed(request, await read_body(request))  # read in any case: see there
+    return await parsed(request, await read_body(request))  # read in any case: see there
+
+
+async def parsed(request: Request, body: bytes) -> Any:
+    """Parse what was read; megabytes take seconds, for which nobody else's request waits."""
+    return await beside(lambda: _parsed(request, body), large=is_large(body))
+
+
+def is_large(body: bytes) -> bool:
+    """Tell whether work on so much is done beside the event loop."""
+    return len(body) > _LARGE
+
+
+async def beside(work: Callable[[], T], *, large: bool) -> T:
+    """Do this work, in a thread if it is large."""
+    return await asyncio.to_thread(work) if large else work()
 
 
 def _parsed(request: Request, body: bytes) -> Any:
@@ -97,11 +114,14 @@ def _wrong_type(request: Request) -> str | None:
     return None
 
 
-def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
+def json_body(model: type[M], *, most: int | None = None) -> Callable[[Request], Awaitable[M]]:
     """Make the dependency that reads a body of this shape (strict JSON, then pydantic)."""
 
     async def body(request: Request) -> M:
-        return _shaped(model, await read_json(request))
+        content = await read_body(request)
+        if most is not None and len(content) > most:
+            raise _too_large(most)
+        return _shaped(model, await parsed(request, content))
 
     return body
 
@@ -111,7 +131,7 @@ def optional_json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
 
     async def body(request: Request) -> M:
         content = await read_body(request)
-        return _shaped(model, _parsed(request, content) if content else {})
+        return _shaped(model, await parsed(request, content) if content else {})
 
     return body
 

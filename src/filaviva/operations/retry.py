@@ -102,7 +102,7 @@ async def retry(  # noqa: PLR0913 - what, whose, how
         await batches.hold(connection, [job_id])
         chosen = await _choose(connection, job, wish, texts)
     else:
-        payloads = {job_id: check.data(wish.data, "/data")} if wish.corrected else {}
+        payloads = {job_id: await check.data(wish.data, "/data")} if wish.corrected else {}
         await batches.hold(connection, [job_id])
         chosen = _Chosen([job_id], payloads)
     retried = await _send_back(connection, job, wish, chosen, gate)
@@ -206,8 +206,11 @@ class _Check:
             return await asyncio.to_thread(self._parts, parts)
         return self._parts(parts)
 
-    def data(self, value: Any, pointer: str) -> str:
+    async def data(self, value: Any, pointer: str) -> str:
         """Give one corrected text."""
+        return await asyncio.to_thread(self._data, value, pointer)
+
+    def _data(self, value: Any, pointer: str) -> str:
         text = canonical.dumps(value)
         flaws = self._flaws(value, text, pointer)
         if flaws:

@@ -88,7 +88,9 @@ class EventBody(BaseModel):
         return found | ({events.TENANT: tenant} if tenant != events.DEFAULT_TENANT else {})
 
 
-Body = Annotated[EventBody, Depends(json_body(EventBody))]
+# However it is written (six bytes for a letter), an event of the allowed size fits in.
+_MOST_BYTES = 16 * events.LARGEST
+Body = Annotated[EventBody, Depends(json_body(EventBody, most=_MOST_BYTES))]
 
 
 @dataclass(frozen=True, slots=True)

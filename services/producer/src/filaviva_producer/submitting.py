@@ -4,7 +4,6 @@ Before: a request. After: `202` for a job that is committed, or a problem and no
 May happen twice: yes, with the same Idempotency-Key it is the same job.
 """
 
-import asyncio
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -18,7 +17,7 @@ from filaviva.callbacks.urls import Rules
 from filaviva.errors import Rejected
 from filaviva.http import ExactResponse
 from filaviva.http.auth import authenticated
-from filaviva.http.bodies import read_json
+from filaviva.http.bodies import beside, is_large, parsed, read_body
 from filaviva.http.queries import refuse_unknown
 from filaviva.operations.keys import Principal
 from filaviva.operations.links import Links, rights
@@ -67,11 +66,13 @@ class Submitting:
         refuse_unknown(request, ())
         self._pressure.check()
         key = idempotency_key(request)
-        value = await read_json(request)
+        body = await read_body(request)
+        value = await parsed(request, body)
+        large = is_large(body) or _jobs(value) > _MANY
         origin = Origin(principal, key, request.state.request_id, _traceparent(request))
         try:
             with self._violations.watched(*_contract(value)):
-                kept = await self._keep(value, origin)
+                kept = await self._keep(value, origin, large=large)
         except Rejected:
             self._count(self._known_type(value), "rejected", _jobs(value))
             raise
@@ -85,11 +86,11 @@ class Submitting:
             return {}
         return {"statusPageUrl": self._links.of(kept.job_id, rights(principal))}
 
-    async def _keep(self, value: Any, origin: Origin) -> Submitted:
+    async def _keep(self, value: Any, origin: Origin, *, large: bool) -> Submitted:
         try:
-            submission = await self._admit(value, origin)
+            submission = await self._admit(value, origin, large=large)
         except Rejected:
-            earlier = await self._earlier(value, origin)
+            earlier = await self._earlier(value, origin, large=large)
             if earlier is None:
                 raise
             return earlier
@@ -99,7 +100,7 @@ class Submitting:
             self._uses.count(submission.type, submission.version, sender, _jobs(value))
         return kept
 
-    async def _admit(self, value: Any, origin: Origin) -> Submission:
+    async def _admit(self, value: Any, origin: Origin, *, large: bool) -> Submission:
         check = partial(
             admit,
             value,
@@ -109,14 +110,15 @@ class Submitting:
             callbacks=self._callbacks,
         )
         # Thousands of items take their time: everybody else's requests must not wait for them.
-        return await asyncio.to_thread(check) if _is_large(value) else check()
+        return await beside(check, large=large)
 
-    async def _earlier(self, value: Any, origin: Origin) -> Submitted | None:
+    async def _earlier(self, value: Any, origin: Origin, *, large: bool) -> Submitted | None:
         # What was accepted once is the same job for ever, even if its contract has changed since.
         tenant, key = origin.principal.tenant, origin.idempotency_key
         if not isinstance(value, dict) or not origin.principal.may_use(str(value.get("type"))):
             return None
-        return await self._submitter.find(tenant, key, canonical.fingerprint(value))
+        fingerprint = await beside(lambda: canonical.fingerprint(value), large=large)
+        return await self._submitter.find(tenant, key, fingerprint)
 
     def _known_type(self, value: Any) -> str:
         # Only registered types become labels: a client must not invent metrics.
@@ -143,10 +145,6 @@ class Count:
 
 def _contract(value: Any) -> tuple[Any, Any]:
     return (value.get("type"), value.get("version")) if isinstance(value, dict) else (None, None)
-
-
-def _is_large(value: Any) -> bool:
-    return _jobs(value) > _MANY
 
 
 def _jobs(value: Any) -> int:
