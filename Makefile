@@ -1,6 +1,6 @@
 # `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-unit test-all lint types imports servers browser bench pins clean
+.PHONY: help setup demo dev test test-unit test-all lint types imports contracts servers browser bench pins clean
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -23,14 +23,14 @@ demo: setup ## the whole journey on real servers, with faults, and its facts che
 dev: setup ## the stack in the foreground, restarted on change; Ctrl-C ends all of it
 	@$(BIN)/python -m filaviva.dev --app invoices.app:app --reload
 
-test: setup lint types imports servers ## everything CI runs
+test: setup lint types imports contracts servers ## everything CI runs
 	@$(BIN)/pytest -n 3 --dist loadfile -m "not alone and $(SHORT)"
 	@$(BIN)/pytest -m "alone and $(SHORT)"
 
 test-unit: setup ## the tests that need no server
 	@$(BIN)/pytest tests/unit contracts/tests
 
-test-all: setup lint types imports servers browser ## everything, also what is long or measures
+test-all: setup lint types imports contracts servers browser ## everything, also what is long or measures
 	@$(BIN)/pytest
 
 lint: setup ## rules and format
@@ -42,6 +42,10 @@ types: setup ## mypy, strict
 
 imports: setup ## who may import whom
 	@$(BIN)/lint-imports
+
+contracts: setup ## what is released stays readable: our own messages, and the example's
+	@$(BIN)/filaviva contracts check --project contracts
+	@$(BIN)/filaviva contracts check --project examples/invoices
 
 servers: setup ## install what the tests' servers need: RabbitMQ of the machine, and 4.3
 	@$(BIN)/python -m filaviva.dev.prepare

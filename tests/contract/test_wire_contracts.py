@@ -5,26 +5,28 @@ from pathlib import Path
 
 import pytest
 
+from filaviva.callbacks.contract import CallBack
 from filaviva.schemas import SchemaCheck
 from filaviva_contracts import CONTENT_TYPE, Contract, Envelope
 from filaviva_contracts.wire import WIRE
 
 CONTRACTS = Path(__file__).parents[2] / "contracts"
-NAMES = [f"{contract.contract_type} v{contract.contract_version}" for contract in WIRE]
+OURS = (*WIRE, CallBack)
+NAMES = [f"{contract.contract_type} v{contract.contract_version}" for contract in OURS]
 
 
 def _file(folder: str, contract: type[Contract]) -> Path:
     return CONTRACTS / folder / contract.contract_type / f"{contract.contract_version}.json"
 
 
-@pytest.mark.parametrize("contract", WIRE, ids=NAMES)
+@pytest.mark.parametrize("contract", OURS, ids=NAMES)
 def test_the_published_schema_is_that_of_the_code(contract: type[Contract]) -> None:
     published = json.loads(_file("schemas", contract).read_text(encoding="utf-8"))
 
-    assert published == contract.json_schema(), "run: python -m filaviva_contracts"
+    assert published == contract.json_schema(), "run: filaviva contracts export --project contracts"
 
 
-@pytest.mark.parametrize("contract", WIRE, ids=NAMES)
+@pytest.mark.parametrize("contract", OURS, ids=NAMES)
 def test_a_frozen_example_is_read_and_written_as_it_was(contract: type[Contract]) -> None:
     frozen = _file("golden", contract).read_bytes()
 
@@ -36,7 +38,7 @@ def test_a_frozen_example_is_read_and_written_as_it_was(contract: type[Contract]
     assert json.loads(envelope.encode()) == json.loads(frozen)
 
 
-@pytest.mark.parametrize("contract", WIRE, ids=NAMES)
+@pytest.mark.parametrize("contract", OURS, ids=NAMES)
 def test_a_frozen_example_fits_the_published_schema(contract: type[Contract]) -> None:
     check = SchemaCheck(json.loads(_file("schemas", contract).read_text(encoding="utf-8")))
     data = json.loads(_file("golden", contract).read_text(encoding="utf-8"))["data"]
@@ -45,6 +47,6 @@ def test_a_frozen_example_fits_the_published_schema(contract: type[Contract]) ->
 
 
 def test_every_file_belongs_to_a_contract() -> None:
-    known = {_file(folder, contract) for folder in ("schemas", "golden") for contract in WIRE}
+    known = {_file(folder, contract) for folder in ("schemas", "golden") for contract in OURS}
 
     assert {*CONTRACTS.glob("schemas/*/*"), *CONTRACTS.glob("golden/*/*")} == known

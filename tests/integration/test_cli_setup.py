@@ -109,8 +109,8 @@ def test_published_contracts_are_listed_and_exported(cli: CommandLine, tmp_path:
     cli("setup")
 
     listed = cli("contracts", "list", "--json").json["items"]
-    exported = cli("contracts", "export", "--to", str(tmp_path))
-    unknown = cli("contracts", "export", "order.payed")
+    exported = cli("contracts", "export", "--published", "--to", str(tmp_path))
+    unknown = cli("contracts", "export", "order.payed", "--published")
 
     assert [(each["type"], each["queue"]) for each in listed] == [
         ("filaviva.callback", "callbacks"),

@@ -1,4 +1,4 @@
-"""`filaviva contracts`: what setup has published in the registry."""
+"""`filaviva contracts`: what setup has published, what the code defines, and what may change."""
 
 import json as json_text
 from pathlib import Path
@@ -7,19 +7,23 @@ from typing import Annotated, Any
 import typer
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva.cli import acting, asyncapi, in_flight, uses
+from filaviva.cli import acting, asyncapi, evolving, in_flight, uses
 from filaviva.cli.output import Json, show_json, show_list
 from filaviva.errors import NotFound
+from filaviva.evolution.release import export as write_all
 from filaviva.operations.contract_shapes import contract as shown
 from filaviva.registry import Registered, Registry
 
 app = typer.Typer(
-    help="See what is published in the registry.",
+    help="See what is published; check, release and evolve what the code defines.",
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
+app.command()(evolving.check)
+app.command()(evolving.release)
+app.command()(evolving.retire)
 app.command()(asyncapi.asyncapi)
 app.command("in-flight")(in_flight.in_flight)
 app.command()(uses.uses)
@@ -48,15 +52,47 @@ def list_contracts(*, json: Json = False) -> None:
 
 
 @app.command()
-def export(
+def export(  # noqa: PLR0913 - Typer reads the options from the signature
     job_type: Annotated[
-        str | None, typer.Argument(metavar="[TYPE]", help="Default: every type.")
+        str | None, typer.Argument(metavar="[TYPE]", help="With --published. Default: every type.")
     ] = None,
     *,
-    version: Annotated[int | None, typer.Option(help="Default: every version.")] = None,
-    to: Annotated[Path | None, typer.Option(help="A folder: one file per version.")] = None,
+    project: evolving.Project = evolving.HERE,
+    app: evolving.AppPath = "",
+    published: Annotated[
+        bool, typer.Option("--published", help="Print what is in the registry instead.")
+    ] = False,
+    version: Annotated[
+        int | None, typer.Option(help="With --published. Default: every version.")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="With --published. A folder: TYPE.vN.json files.")
+    ] = None,
 ) -> None:
-    """Print the JSON Schemas, or write TYPE.vN.json files (and TYPE.vN.result.json)."""
+    """Write the JSON Schemas of the code's contracts to contracts/schemas/, with golden messages.
+
+    What is released is never written over: it is widened, or exit code 4 says why not.
+    """
+    if published:
+        _export_published(job_type, version, to)
+    elif job_type is not None or version is not None or to is not None:
+        raise typer.BadParameter("TYPE, --version and --to go with --published")
+    else:
+        _export_code(project, app)
+
+
+def _export_code(project: Path, app_path: str) -> None:
+    found, folder, terms = evolving.opened(project, app_path)
+    written = write_all(found, folder, terms)
+    for path in written.kept:
+        typer.echo(f"kept     {path}")
+    for path in written.paths:
+        typer.echo(f"written  {path}")
+    if not written.paths:
+        typer.echo("the files are what the code says")
+
+
+def _export_published(job_type: str | None, version: int | None, to: Path | None) -> None:
     found = [
         contract
         for contract in acting.on_engine(_published)

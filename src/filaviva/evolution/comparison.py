@@ -33,6 +33,8 @@ def compare(old: dict[str, Any], new: dict[str, Any], *, edge: bool = True) -> t
     that is gone; without one (results, our own messages) readers ignore it.
     """
     before, now = Document(old), Document(new)
+    if not edge:
+        before, now = before.closed, now.closed
     reading = now if edge else now.opened
     backward = Inclusion().compare(before.node, reading.node)
     forward = Inclusion().compare(now.node, before.opened.node)

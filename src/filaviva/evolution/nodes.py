@@ -52,6 +52,11 @@ class Document:
         """Give it as a tolerant reader sees it: members that it does not know are ignored."""
         return Document(_opened(self.root))
 
+    @cached_property
+    def closed(self) -> "Document":
+        """Give it as our own writers fill it: with the members that it names and no others."""
+        return Document(_closed(self.root))
+
     def at(self, reference: str) -> "Node":
         """Find what a reference names."""
         found: Any = self.root
@@ -190,6 +195,15 @@ def _opened(schema: Any) -> Any:
     closed = schema.get("additionalProperties") is False
     kept = {key: value for key, value in schema.items() if key != "additionalProperties"}
     return _inside(kept if closed else schema, _opened)
+
+
+def _closed(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    found = _inside(schema, _closed)
+    if "properties" in found and "patternProperties" not in found:
+        found.setdefault("additionalProperties", False)
+    return found
 
 
 def _inside(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:

@@ -1,0 +1,130 @@
+"""The contracts that code defines: of an app's handlers, and of modules that only define them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final, Literal, TypeAlias
+
+from filaviva.app import App
+from filaviva.errors import ConfigurationError
+from filaviva.handler import Handler
+from filaviva_contracts import Contract
+
+Part: TypeAlias = Literal["data", "result"]
+Key: TypeAlias = tuple[str, int]  # a contract's type and version
+PARTS: Final[tuple[Part, ...]] = ("data", "result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defined:
+    """One version of a contract as the code has it.
+
+    `edge`: what is sent passes our HTTP edge, which is strict. Results and our own messages do not.
+    """
+
+    contract: type[Contract]
+    schema: dict[str, Any]
+    result_schema: dict[str, Any] | None = None
+    edge: bool = True
+
+    @property
+    def key(self) -> Key:
+        return self.contract.contract_type, self.contract.contract_version
+
+    def part(self, part: Part) -> dict[str, Any] | None:
+        """Give the schema of the data, or of the result."""
+        return self.schema if part == "data" else self.result_schema
+
+    def has_edge(self, part: Part) -> bool:
+        """Tell whether this part of it passes the strict edge."""
+        return self.edge and part == "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Everything defined, and everything that can be read: as it is, or upcast."""
+
+    defined: Mapping[Key, Defined]
+    readers: Mapping[Key, Callable[[str], Contract]]
+    result_readers: Mapping[Key, Callable[[str], Any]]
+
+    def newest(self, contract_type: str) -> Defined | None:
+        """Find the newest version of a type."""
+        versions = [key for key in self.defined if key[0] == contract_type]
+        return self.defined[max(versions)] if versions else None
+
+
+def catalog(app: App | None, modules: Iterable[str] = ()) -> Catalog:
+    """Collect what an app handles and what modules define."""
+    defined: dict[Key, Defined] = {}
+    readers: dict[Key, Callable[[str], Contract]] = {}
+    results: dict[Key, Callable[[str], Any]] = {}
+    for contract in _of_modules(modules):
+        one = Defined(contract=contract, schema=_schema(contract), edge=False)
+        defined[one.key] = one
+        readers[one.key] = contract.model_validate_json
+    if app is not None:
+        for contract in app.old_contracts.values():
+            one = Defined(contract=contract, schema=_schema(contract))
+            defined[one.key] = one
+        for handler in app.all_handlers():
+            one = _of_handler(handler)
+            defined[one.key] = one
+            if one.result_schema is not None:
+                results[one.key] = handler.returns.decode
+        readers |= _readers(app)
+    return Catalog(defined, readers, results)
+
+
+def _of_handler(handler: Handler) -> Defined:
+    # What the handlers of an event return is nobody's contract: the publisher never sees it.
+    result = handler.returns.schema if handler.event is None else None
+    return Defined(
+        contract=handler.contract, schema=_schema(handler.contract), result_schema=result
+    )
+
+
+def _readers(app: App) -> dict[Key, Callable[[str], Contract]]:
+    found: dict[Key, Callable[[str], Contract]] = {}
+    for job_type, versions in app.reads().items():
+        for version in versions:
+            handler = app.find(job_type, version)
+            if handler is not None:
+                found[handler.contract.contract_type, version] = handler.parse
+    return found
+
+
+def _of_modules(names: Iterable[str]) -> list[type[Contract]]:
+    found = [contract for name in names for contract in _of_module(_imported(name))]
+    return sorted(set(found), key=lambda each: (each.contract_type, each.contract_version))
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        raise ConfigurationError(
+            f"found the module {name!r}, but there is none of this name ({missing}); "
+            "expected an installed module that defines contracts"
+        ) from None
+
+
+def _of_module(module: ModuleType) -> list[type[Contract]]:
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Contract) and value is not Contract
+    ]
+    if not found:
+        raise ConfigurationError(
+            f"found no contract in {module.__name__}, expected classes made from Contract"
+        )
+    return found
+
+
+def _schema(contract: type[Contract]) -> dict[str, Any]:
+    try:
+        return contract.json_schema()
+    except TypeError as unevolvable:
+        raise ConfigurationError(str(unevolvable)) from None

@@ -1,0 +1,102 @@
+"""The gate: may this code be released beside what was released before?
+
+Before: the code's contracts, and the folder with their files.
+After:  a report; nothing is written.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from filaviva.evolution.catalog import PARTS, Catalog, Defined, Key
+from filaviva.evolution.comparison import compare
+from filaviva.evolution.findings import Finding, Judged, Report
+from filaviva.evolution.folder import Folder, schema_path
+from filaviva.evolution.goldens import RESTORE, read_all, unreadable_before
+from filaviva.evolution.terms import Terms
+
+_EXPORT: Final = "run `filaviva contracts export`"
+
+
+def check(catalog: Catalog, folder: Folder, terms: Terms) -> Report:
+    """Check everything there is."""
+    released = {place.key for place in folder.places(folder.released)}
+    judged = [each for one in catalog.defined.values() for each in judge(one, folder, terms)]
+    told = {each.key for each in judged if each.reasons}
+    findings = [*_edited(folder)]
+    for one in catalog.defined.values():
+        findings += _drifted(one, folder)
+        if one.key not in told and terms.mode_of(one.key[0]).forward:
+            # What the comparison has found is said better there; this finds what it has not.
+            findings += unreadable_before(one, folder)
+    findings += read_all(catalog, folder)
+    findings += _unread(catalog, folder, released)
+    return Report(
+        checked=sorted(catalog.defined.keys() | released),
+        drafts=sorted(catalog.defined.keys() - released),
+        judged=judged,
+        findings=list(dict.fromkeys(findings)),
+    )
+
+
+def judge(one: Defined, folder: Folder, terms: Terms) -> Iterator[Judged]:
+    """Judge every change of one version since it was released."""
+    mode = terms.mode_of(one.key[0])
+    for part in PARTS:
+        schema = one.part(part)
+        revisions = folder.revisions(one.key, part)
+        if schema is None:
+            continue
+        for place in revisions if mode.transitive else revisions[-1:]:
+            for change in compare(folder.read(place.path), schema, edge=one.has_edge(part)):
+                waiver = terms.waiver(one.key, change)
+                yield Judged(
+                    key=one.key,
+                    part=part,
+                    against=place.path,
+                    mode=mode,
+                    change=change,
+                    reasons=change.broken(mode),
+                    waived=waiver.reason if waiver else None,
+                )
+
+
+def _edited(folder: Folder) -> Iterator[Finding]:
+    for place in folder.places(folder.released):
+        if not folder.exists(place.path):
+            yield Finding(place.key, f"{place.path} is released, and gone", RESTORE)
+        elif folder.digest(place.path) != folder.released[place.path]:
+            yield Finding(place.key, f"{place.path} is released, and was edited", RESTORE)
+
+
+def _drifted(one: Defined, folder: Folder) -> Iterator[Finding]:
+    """Find files that do not say what the code says: others read them."""
+    for part in PARTS:
+        schema, path = one.part(part), schema_path(one.key, part)
+        if schema is None:
+            if folder.revisions(one.key, part):
+                found = f"{path} is released, and the handler says no more what it returns"
+                yield Finding(one.key, found, "give it a return annotation")
+        elif not folder.exists(path):
+            yield Finding(one.key, f"{path} is not there", _EXPORT)
+        elif differs(folder, path, schema, edge=one.has_edge(part)):
+            yield Finding(one.key, f"{path} is not what the code says", _EXPORT)
+
+
+def differs(folder: Folder, path: str, schema: dict[str, Any], *, edge: bool) -> bool:
+    """Tell whether a file has to be written again: a released one is not for a description."""
+    written = folder.read(path)
+    if path in folder.released:
+        return bool(compare(written, schema, edge=edge))
+    return bool(written != schema)
+
+
+def _unread(catalog: Catalog, folder: Folder, released: set[Key]) -> Iterator[Finding]:
+    for key in sorted(released - catalog.readers.keys()):
+        if folder.retirement(key) is None:
+            kind, version = key
+            yield Finding(
+                key,
+                f"{kind} v{version} is released, and nothing reads it any more",
+                "keep its handler, or register an upcaster; once `filaviva contracts in-flight` "
+                f"finds none: filaviva contracts retire {kind} {version}",
+            )

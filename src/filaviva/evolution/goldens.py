@@ -1,0 +1,120 @@
+"""Golden messages: what was sent is read for ever, what is sent could have been read before."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from filaviva.errors import FilavivaError
+from filaviva.evolution.catalog import PARTS, Catalog, Defined, Key, Part
+from filaviva.evolution.findings import Finding
+from filaviva.evolution.folder import Folder, Place, schema_path
+from filaviva.evolution.nodes import Document
+from filaviva.flaws import sentence
+from filaviva.schemas import SchemaCheck
+from filaviva.specimen import specimen
+from filaviva_contracts import wire_type
+
+RESTORE: Final = "take it back from version control; a new shape is a new version"
+
+
+def unreadable_before(one: Defined, folder: Folder) -> Iterator[Finding]:
+    """Let each release read what the code writes today: an example of its schema, and goldens."""
+    for part in PARTS:
+        if one.part(part) is None:
+            continue
+        for place in folder.revisions(one.key, part):
+            reader = SchemaCheck(Document(folder.read(place.path)).opened.root)
+            for name, value in _of_today(one, part, folder):
+                flaws = reader.flaws(value)
+                if flaws:
+                    yield Finding(
+                        one.key,
+                        sentence(
+                            f"{name} as the code writes it today, read by {place.path},", flaws
+                        ),
+                        f"make version {one.key[1] + 1}",
+                    )
+
+
+def _of_today(one: Defined, part: Part, folder: Folder) -> Iterator[tuple[str, Any]]:
+    example = specimen(one.part(part) or {})
+    if example is not None:
+        yield "an example", example
+    if part == "result":
+        return
+    for place in folder.goldens():
+        if (place.key, place.part) == (one.key, part):
+            data = golden_value(folder, place)
+            try:
+                message = one.contract.model_validate_json(json.dumps(data))
+                yield place.path, json.loads(message.model_dump_json())
+            except (ValidationError, PydanticSerializationError):
+                continue  # `read_all` says so
+
+
+def golden_value(folder: Folder, place: Place) -> Any:
+    """Give the value inside a golden file: of data it is an event, of results the result itself."""
+    content = folder.read(place.path)
+    if place.part == "result":
+        return content
+    return content.get("data") if isinstance(content, dict) else None
+
+
+def read_all(catalog: Catalog, folder: Folder) -> Iterator[Finding]:
+    """Read every message that was ever sent, as far as somebody kept one."""
+    for place in folder.goldens():
+        if folder.retirement(place.key) is not None:
+            continue
+        yield from _misnamed(folder, place)
+        yield from _unfit(folder, place)
+        readers: dict[Key, Callable[[str], Any]] = dict(
+            catalog.readers if place.part == "data" else catalog.result_readers
+        )
+        reader = readers.get(place.key)
+        if reader is None:
+            continue  # the gate says so, once for a version
+        try:
+            reader(json.dumps(golden_value(folder, place)))
+        except (FilavivaError, ValidationError) as unread:
+            yield Finding(
+                place.key,
+                f"{place.path} cannot be read any more: {_told(unread)}",
+                "make the reader, or its upcaster, take it as before",
+            )
+
+
+def _told(unread: FilavivaError | ValidationError) -> str:
+    if isinstance(unread, ValidationError):
+        first = unread.errors(include_url=False, include_input=False)[0]
+        return f"{'/'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(unread)
+
+
+def _misnamed(folder: Folder, place: Place) -> Iterator[Finding]:
+    if place.part == "result":
+        return
+    content = folder.read(place.path)
+    found = content.get("type") if isinstance(content, dict) else None
+    expected = wire_type(*place.key)
+    if found != expected:
+        yield Finding(
+            place.key,
+            f"{place.path} has the type {found!r}, expected {expected!r}",
+            "write it as a CloudEvents event",
+        )
+
+
+def _unfit(folder: Folder, place: Place) -> Iterator[Finding]:
+    path = schema_path(place.key, place.part)
+    if not folder.exists(path):
+        return
+    flaws = SchemaCheck(folder.read(path)).flaws(golden_value(folder, place))
+    if flaws:
+        yield Finding(
+            place.key,
+            sentence(f"{place.path}, by {path},", flaws),
+            "correct the draft" if place.path not in folder.released else RESTORE,
+        )

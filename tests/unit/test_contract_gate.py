@@ -1,0 +1,330 @@
+"""The gate on files: what is released stays as it is and stays readable."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from pydantic import StringConstraints, create_model
+
+from filaviva import App, Context, Contract
+from filaviva.errors import ConfigurationError, Rejected
+from filaviva.evolution.catalog import Catalog, catalog
+from filaviva.evolution.change import Mode
+from filaviva.evolution.findings import Report
+from filaviva.evolution.folder import Folder
+from filaviva.evolution.gate import check
+from filaviva.evolution.release import export, release, retire
+from filaviva.evolution.terms import Terms, Waiver, read_terms
+
+Fields = dict[str, Any]
+
+PAID: Fields = {"order_id": (str, ...), "note": (str | None, None)}
+
+
+def contract(version: int, fields: Fields) -> type[Contract]:
+    keywords = {"type": "order.paid", "version": version}
+    made = create_model("Paid", __base__=Contract, __cls_kwargs__=keywords, **fields)
+    assert issubclass(made, Contract)
+    return made
+
+
+def shop(*versions: type[Contract], result: Any = str, upcast: bool = False) -> App:
+    app = App("shop")
+    for one in versions:
+
+        async def paid(_job: Any, _ctx: Context) -> Any:
+            return None
+
+        paid.__annotations__["return"] = result
+        app.handler(one)(paid)
+    if upcast:
+        app.upcaster("order.paid", 1, to=2)(lambda data: {**data, "amount": 0})
+    return app
+
+
+class Project:
+    """A folder with its code, which changes."""
+
+    def __init__(self, root: Path, terms: Terms) -> None:
+        self.root = root
+        self.terms = terms
+
+    def released(self, app: App) -> "Project":
+        self.export(app)
+        self.release(app)
+        return self
+
+    def check(self, app: App) -> Report:
+        return check(self.catalog(app), self.folder, self.terms)
+
+    def export(self, app: App) -> tuple[str, ...]:
+        return export(self.catalog(app), self.folder, self.terms).paths
+
+    def release(self, app: App) -> tuple[str, ...]:
+        return release(self.catalog(app), self.folder, self.check(app))
+
+    def edit(self, path: str, change: Callable[[Any], Any]) -> None:
+        self.folder.write(path, change(self.folder.read(path)))
+
+    def catalog(self, app: App) -> Catalog:
+        return catalog(app)
+
+    @property
+    def folder(self) -> Folder:
+        return Folder.open(self.root)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path, Terms())
+
+
+def found(report: Report) -> str:
+    return "\n".join(f"{each.found}; {each.next_step}" for each in report.findings)
+
+
+def test_a_draft_may_change_as_it_likes(project: Project) -> None:
+    project.export(shop(contract(1, PAID)))
+
+    project.export(shop(contract(1, {"total": (int, ...)})))
+
+    schema = project.folder.read("schemas/order.paid/1.json")
+    assert list(schema["properties"]) == ["total"]
+
+
+def test_a_draft_that_is_not_exported_is_found(project: Project) -> None:
+    project.export(shop(contract(1, PAID)))
+
+    report = project.check(shop(contract(1, {"total": (int, ...)})))
+
+    assert "schemas/order.paid/1.json is not what the code says" in found(report)
+    assert "filaviva contracts export" in found(report)
+
+
+def test_what_is_released_and_unchanged_passes(project: Project) -> None:
+    app = shop(contract(1, PAID))
+
+    report = project.released(app).check(app)
+
+    assert report.passes
+    assert not report.judged
+    assert not report.drafts
+
+
+def test_a_breaking_change_is_refused_with_field_reason_pointer_and_next_step(
+    project: Project,
+) -> None:
+    project.released(shop(contract(1, PAID)))
+    app = shop(contract(1, {**PAID, "amount": (int, ...)}))
+
+    report = project.check(app)
+
+    (refused,) = [each for each in report.judged if each.refused]
+    assert not report.passes
+    assert refused.change.path == "amount"
+    assert refused.change.pointer == "/properties/amount"
+    assert refused.against == "schemas/order.paid/1.json"
+    assert refused.reasons == ("messages of before lack it, and it is required now",)
+    assert str(refused.next_step).endswith("filaviva contracts new-version order.paid")
+    with pytest.raises(Rejected, match=r"order.paid v1, amount: messages of before lack it"):
+        project.export(app)
+
+
+def test_a_released_version_is_widened_and_what_was_released_is_kept(project: Project) -> None:
+    project.released(shop(contract(1, PAID)))
+    wider = shop(contract(1, {**PAID, "memo": (str | None, None)}))
+
+    written = project.export(wider)
+
+    assert written == ("schemas/order.paid/1.json",)
+    assert "memo" not in project.folder.read("schemas/order.paid/1.r1.json")["properties"]
+    assert project.check(wider).passes
+    assert project.release(wider) == ("schemas/order.paid/1.json",)
+
+
+def test_every_release_of_a_version_counts_not_only_the_last(project: Project) -> None:
+    once = {**PAID, "memo": (str, "")}
+    for fields in ({"order_id": (str, ...)}, once, {**once, "tip": (int, 0)}):
+        project.released(shop(contract(1, fields)))
+    again = shop(contract(1, {"order_id": (str, ...), "memo": (int, 0), "tip": (int, 0)}))
+
+    transitive = project.check(again)
+    project.terms = Terms(mode=Mode.FULL)
+    last = project.check(again)
+
+    assert {each.against for each in transitive.judged if each.refused} == {
+        "schemas/order.paid/1.r2.json",
+        "schemas/order.paid/1.json",
+    }
+    assert {each.against for each in last.judged} == {"schemas/order.paid/1.json"}
+
+
+def test_an_edited_schema_and_an_edited_golden_message_are_found(project: Project) -> None:
+    app = shop(contract(1, PAID))
+    project.released(app)
+    project.edit("schemas/order.paid/1.json", lambda schema: {**schema, "description": "x"})
+    project.edit("golden/order.paid/1.json", lambda event: {**event, "id": "other"})
+
+    report = project.check(app)
+
+    assert "schemas/order.paid/1.json is released, and was edited" in found(report)
+    assert "golden/order.paid/1.json is released, and was edited" in found(report)
+
+
+def test_a_released_file_that_is_gone_is_found(project: Project) -> None:
+    app = shop(contract(1, PAID))
+    project.released(app)
+    (project.root / "golden/order.paid/1.json").unlink()
+
+    assert "golden/order.paid/1.json is released, and gone" in found(project.check(app))
+
+
+def test_a_golden_message_that_its_reader_refuses_is_found(project: Project) -> None:
+    # JSON Schema cannot tell: a rule of the model's own.
+    project.released(shop(contract(1, {"note": (str, ...)})))
+
+    class Paid(Contract, type="order.paid", version=1):
+        note: str
+
+        def model_post_init(self, _: Any) -> None:
+            raise ValueError("found a note, expected none")
+
+    report = project.check(shop(Paid))
+
+    assert "golden/order.paid/1.json cannot be read any more" in found(report)
+    assert "found a note, expected none" in found(report)
+
+
+def test_a_golden_message_that_does_not_fit_its_schema_is_found(project: Project) -> None:
+    app = shop(contract(1, PAID))
+    project.export(app)
+    project.edit("golden/order.paid/1.json", lambda event: {**event, "data": {"note": "x"}})
+    project.edit("golden/order.paid/1.json", lambda event: {**event, "type": "order.paid.v7"})
+
+    report = project.check(app)
+
+    assert "/orderId: it is missing" in found(report)
+    assert "has the type 'order.paid.v7', expected 'order.paid.v1'" in found(report)
+
+
+def test_an_old_version_is_read_by_its_upcaster(project: Project) -> None:
+    project.released(shop(contract(1, PAID)))
+    second = contract(2, {**PAID, "amount": (int, ...)})
+
+    without = project.check(shop(second))
+    app = shop(second, upcast=True)
+    project.export(app)
+
+    assert "order.paid v1 is released, and nothing reads it any more" in found(without)
+    assert project.check(app).passes
+
+
+def test_an_upcaster_that_breaks_on_an_old_message_is_found(project: Project) -> None:
+    project.released(shop(contract(1, PAID)))
+    app = shop(contract(2, {"amount": (int, ...)}))
+    app.upcaster("order.paid", 1, to=2)(lambda data: {"amount": data["total"]})
+    project.export(app)
+
+    assert "golden/order.paid/1.json cannot be read any more" in found(project.check(app))
+
+
+def test_a_version_that_nothing_reads_can_be_retired(project: Project) -> None:
+    first = shop(contract(1, PAID))
+    project.released(first)
+    second = shop(contract(2, {"amount": (int, ...)}))
+    project.export(second)
+
+    with pytest.raises(Rejected, match=r"order.paid.v1 is read by the code"):
+        retire(project.catalog(first), project.folder, ("order.paid", 1), "none in flight")
+    retire(project.catalog(second), project.folder, ("order.paid", 1), "none in flight")
+
+    assert project.check(second).passes
+    assert project.folder.retired == {"order.paid.v1": "none in flight"}
+
+
+def test_a_result_is_a_contract_too(project: Project) -> None:
+    project.released(shop(contract(1, PAID), result=str))
+
+    report = project.check(shop(contract(1, PAID), result=int))
+
+    (refused,) = [each for each in report.judged if each.refused]
+    assert refused.part == "result"
+    assert refused.next_step == "keep what v1 returns, and return this from a version 2"
+
+
+def test_an_optional_member_may_leave_a_result_for_it_has_no_edge(project: Project) -> None:
+    wide = create_model("Result", total=(int, ...), note=(str | None, None))
+    narrow = create_model("Result", total=(int, ...))
+    project.released(shop(contract(1, PAID), result=wide))
+
+    report = project.check(shop(contract(1, PAID), result=narrow))
+
+    assert [each.reasons for each in report.judged] == [()]
+
+
+def test_a_change_may_be_waived_by_name_and_with_a_reason(project: Project) -> None:
+    project.released(shop(contract(1, {"code": (str, ...)})))
+    app = shop(contract(1, {"code": (Annotated[str, StringConstraints(pattern="^[a-z]+$")], ...)}))
+
+    strict = project.check(app)
+    waiver = Waiver(type="order.paid", version=1, path="code", kind="pattern", reason="all are")
+    project.terms = Terms(waivers=(waiver,))
+    waived = project.check(app)
+
+    assert [each.refused for each in strict.judged] == [True]
+    assert [(each.refused, each.waived) for each in waived.judged] == [(False, "all are")]
+
+
+@pytest.mark.parametrize(
+    ("mode", "passes"),
+    [
+        (Mode.FULL_TRANSITIVE, False),
+        (Mode.FORWARD, False),
+        (Mode.BACKWARD, True),
+        (Mode.NONE, True),
+    ],
+)
+def test_the_mode_says_what_counts(project: Project, mode: Mode, passes: bool) -> None:  # noqa: FBT001 - one row
+    project.released(shop(contract(1, {"size": (int, ...)})))
+    project.terms = Terms(modes={"order.paid": mode})
+
+    report = project.check(shop(contract(1, {"size": (float, ...)})))
+
+    assert any(each.refused for each in report.judged) is not passes
+
+
+def test_nothing_is_released_without_a_golden_message(project: Project) -> None:
+    app = shop(contract(1, {"code": (Annotated[str, StringConstraints(pattern="^x{7}y$")], ...)}))
+    project.export(app)
+
+    with pytest.raises(Rejected, match=r"write one to .*golden/order.paid/1.json"):
+        project.release(app)
+
+
+def test_terms_are_read_from_the_project(tmp_path: Path) -> None:
+    text = '[tool.filaviva.contracts]\napp = "shop:app"\nmodes = {"order.paid" = "BACKWARD"}\n'
+    (tmp_path / "pyproject.toml").write_text(text)
+
+    terms = read_terms(tmp_path)
+
+    assert terms.folder == tmp_path / "contracts"
+    assert terms.mode_of("order.paid") is Mode.BACKWARD
+    assert terms.mode_of("order.sent") is Mode.FULL_TRANSITIVE
+
+
+def test_a_wrong_term_is_told_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.filaviva.contracts]\nmode = "SIDEWAYS"\n')
+
+    with pytest.raises(ConfigurationError, match=r"contracts\.mode: found 'SIDEWAYS'"):
+        read_terms(tmp_path)
+
+
+def test_a_file_with_another_name_is_told(project: Project) -> None:
+    app = shop(contract(1, PAID))
+    project.export(app)
+    (project.root / "golden/order.paid/first.json").write_text(json.dumps({}))
+
+    with pytest.raises(ConfigurationError, match=r"first\.json, expected TYPE/VERSION\.json"):
+        project.check(app)
