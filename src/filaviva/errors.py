@@ -72,6 +72,10 @@ class NotPublished(FilavivaError):
         self.event_id = event_id
 
 
+class Incompatible(FilavivaError):
+    """Files of released contracts cannot be written so: nothing was."""
+
+
 class NotFound(FilavivaError):
     """There is no such thing, or it belongs to another tenant."""
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import StringConstraints, create_model
 
 from filaviva import App, Context, Contract
-from filaviva.errors import ConfigurationError, Rejected
+from filaviva.errors import ConfigurationError, Incompatible
 from filaviva.evolution.catalog import Catalog, catalog
 from filaviva.evolution.change import Mode
 from filaviva.evolution.findings import Report
@@ -128,7 +128,7 @@ def test_a_breaking_change_is_refused_with_field_reason_pointer_and_next_step(
     assert refused.against == "schemas/order.paid/1.json"
     assert refused.reasons == ("messages of before lack it, and it is required now",)
     assert str(refused.next_step).endswith("filaviva contracts new-version order.paid")
-    with pytest.raises(Rejected, match=r"order.paid v1, amount: messages of before lack it"):
+    with pytest.raises(Incompatible, match=r"order.paid v1, amount: messages of before lack it"):
         project.export(app)
 
 
@@ -236,7 +236,7 @@ def test_a_version_that_nothing_reads_can_be_retired(project: Project) -> None:
     second = shop(contract(2, {"amount": (int, ...)}))
     project.export(second)
 
-    with pytest.raises(Rejected, match=r"order.paid.v1 is read by the code"):
+    with pytest.raises(Incompatible, match=r"order.paid.v1 is read by the code"):
         retire(project.catalog(first), project.folder, ("order.paid", 1), "none in flight")
     retire(project.catalog(second), project.folder, ("order.paid", 1), "none in flight")
 
@@ -299,7 +299,7 @@ def test_nothing_is_released_without_a_golden_message(project: Project) -> None:
     app = shop(contract(1, {"code": (Annotated[str, StringConstraints(pattern="^x{7}y$")], ...)}))
     project.export(app)
 
-    with pytest.raises(Rejected, match=r"write one to .*golden/order.paid/1.json"):
+    with pytest.raises(Incompatible, match=r"write one to .*golden/order.paid/1.json"):
         project.release(app)
 
 

@@ -6,6 +6,7 @@ from typing import Final
 from filaviva.errors import (
     ConfigurationError,
     FilavivaError,
+    Incompatible,
     NotAdmitted,
     NotFound,
     Rejected,
@@ -32,7 +33,7 @@ def exit_code(error: FilavivaError) -> int:
             return NOT_FOUND
         case Unreachable():
             return UNREACHABLE
-        case Rejected(code="idempotency_key_reused"):
+        case Incompatible() | Rejected(code="idempotency_key_reused"):
             return REFUSED
         case Rejected(status=status):
             return _BY_STATUS.get(status, UNREACHABLE if status >= _SERVER else USAGE)

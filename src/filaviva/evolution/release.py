@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from filaviva.errors import Rejected
+from filaviva.errors import Incompatible, NotFound
 from filaviva.evolution.catalog import PARTS, Catalog, Defined, Key, Part
 from filaviva.evolution.findings import Judged, Report
 from filaviva.evolution.folder import Folder, golden_path, schema_path
@@ -17,7 +17,6 @@ from filaviva.evolution.terms import Terms
 from filaviva.specimen import specimen
 from filaviva_contracts import schema_uri, wire_type
 
-_REFUSED: Final = 409
 _TIME: Final = "2026-01-01T00:00:00Z"
 
 
@@ -48,11 +47,9 @@ def export(catalog: Catalog, folder: Folder, terms: Terms) -> Written:
 def _refuse(verdict: Judged) -> None:
     if verdict.refused:
         kind, version = verdict.key
-        raise Rejected(
-            "incompatible",
+        raise Incompatible(
             f"{kind} v{version}, {verdict.change.path or 'the message'}: {verdict.reasons[0]}; "
-            f"{verdict.next_step}",
-            status=_REFUSED,
+            f"{verdict.next_step}"
         )
 
 
@@ -115,9 +112,7 @@ def release(
 ) -> tuple[str, ...]:
     """Freeze every draft: from now on its version may only be widened. Gives the files."""
     if not report.passes:
-        raise Rejected(
-            "not_releasable", "the check does not pass: filaviva contracts check", status=_REFUSED
-        )
+        raise Incompatible("the check does not pass; next: filaviva contracts check")
     drafts = [
         place
         for place in (*folder.schemas(), *folder.goldens())
@@ -127,10 +122,8 @@ def release(
     for place in drafts:
         if (place.key, place.part) not in known:
             path = golden_path(place.key, place.part)
-            raise Rejected(
-                "no_golden",
-                f"{place.path} has no golden message: write one to {folder.root / path}",
-                status=_REFUSED,
+            raise Incompatible(
+                f"{place.path} has no golden message: write one to {folder.root / path}"
             )
     if drafts and not dry_run:
         fresh = {place.path: folder.digest(place.path) for place in drafts}
@@ -142,11 +135,7 @@ def retire(catalog: Catalog, folder: Folder, key: Key, reason: str) -> None:
     """Let go of a version that nothing reads: its files stay, its messages are expected no more."""
     name = wire_type(*key)
     if not folder.is_released(key):
-        raise Rejected("not_released", f"found no release of {name}", status=404)
+        raise NotFound(f"found no release of {name}")
     if key in catalog.readers:
-        raise Rejected(
-            "still_read",
-            f"{name} is read by the code: take out its handler or upcaster first",
-            status=_REFUSED,
-        )
+        raise Incompatible(f"{name} is read by the code: take out its handler or upcaster first")
     folder.lock(folder.released, {**folder.retired, name: reason})
