@@ -8,6 +8,7 @@ from filaviva.errors import ConfigurationError, Flaw
 from filaviva.flaws import pointer
 
 _MOST = 100
+UNKNOWN_MEMBER = "there is no such member in this contract"
 
 
 class SchemaCheck:
@@ -47,7 +48,7 @@ def _told(error: Any) -> Iterator[Flaw]:
         yield Flaw(where + pointer([kind.property]), "it is missing")
     elif kind.name in {"additionalProperties", "unevaluatedProperties"}:
         for name in kind.unexpected:
-            yield Flaw(where + pointer([name]), "there is no such member in this contract")
+            yield Flaw(where + pointer([name]), UNKNOWN_MEMBER)
     elif kind.name == "anyOf" and len(branches := _likely(kind.context)) == 1:
         for inner in branches[0]:
             yield from _told(inner)

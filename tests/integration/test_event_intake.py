@@ -208,3 +208,16 @@ async def test_two_meanings_of_one_name_in_one_batch_are_told_apart(intake: Inta
 
     assert (intake.held.acked, intake.held.dead) == ([1, 2], [3])
     assert len(await intake.made()) == 1
+
+
+async def test_what_a_newer_publisher_has_added_stays_in_the_job(intake: Intake) -> None:
+    await intake.publish(app(book="llm"))
+
+    intake.deliver(event("invoice.issued.v1", '{"number":1,"addedLater":{"exact":0.10}}'))
+    await intake.all_gone(1)
+    await intake.uses.step()
+
+    (job,) = await intake.jobs.all("SELECT CAST(payload AS text) AS payload FROM filaviva.jobs")
+    assert job["payload"] == '{"number": 1, "addedLater": {"exact": 0.10}}'
+    (use,) = await intake.jobs.all("SELECT type, version, source FROM filaviva.contract_uses")
+    assert use == {"type": "invoice.issued", "version": 1, "source": "event:shop"}

@@ -119,7 +119,16 @@ def _attributes(headers: Mapping[str, Any]) -> dict[str, Any]:
             if lower.startswith(prefix):
                 plain = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
                 found[lower.removeprefix(prefix)] = plain
+    if type(milliseconds := found.get("time")) is int:  # AMQP 1.0's own type, through a bridge
+        found["time"] = _moment(milliseconds)
     return found
+
+
+def _moment(milliseconds: int) -> datetime:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        raise Undecodable(f"time: found {milliseconds}, expected milliseconds") from None
 
 
 def _structured(cls: type[Envelope], body: bytes) -> Envelope:
@@ -172,10 +181,10 @@ def _text(name: str, value: Any) -> str | None:
 
 
 def _time(value: Any) -> datetime | None:
-    if value is None or isinstance(value, datetime):
-        return value
+    if value is None:
+        return None
     try:
-        moment = datetime.fromisoformat(value)
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     except (TypeError, ValueError):
         raise Undecodable(f"time: found {str(value)[:40]!r}, expected RFC 3339") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -9,6 +9,7 @@ import jsonpointer
 from filaviva import canonical
 from filaviva.errors import Flaw, Rejected
 from filaviva.registry import Registry
+from filaviva.schemas import UNKNOWN_MEMBER
 
 MOST_OPERATIONS = 100
 LONGEST = 256 * 1024
@@ -61,12 +62,18 @@ def corrected(
         # Read back at once: a patch may bring in what cannot be stored, and `copy` may double
         # size and depth with each operation.
         value = canonical.parse(text)
-    flaws = validate(type, version, value)
+    # A newer publisher may have added members, which readers ignore: they are nobody's mistake.
+    there = set(_unknown(validate(type, version, canonical.parse(payload))))
+    flaws = [flaw for flaw in validate(type, version, value) if flaw not in there]
     if flaws:
         first = f"{flaws[0].pointer or '/'}: {flaws[0].detail}"
         detail = f"the corrected data does not fit {type} v{version}: {first}"
         raise Rejected("invalid_data", detail, status=422, flaws=flaws)
     return text
+
+
+def _unknown(flaws: Sequence[Flaw]) -> list[Flaw]:
+    return [flaw for flaw in flaws if flaw.detail == UNKNOWN_MEMBER]
 
 
 def _applied(value: Any, operation: Any, pointer: str) -> Any:
