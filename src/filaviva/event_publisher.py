@@ -70,6 +70,7 @@ class Publisher:
             correlation_id=correlation_id,
             timestamp=envelope.time,
             headers={} if traceparent is None else {"traceparent": traceparent},
+            signed=True,
         )
         (outcome,) = await self._publisher.publish([message])
         if not isinstance(outcome, Confirmed):

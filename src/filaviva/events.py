@@ -6,6 +6,7 @@ differently, travel another way and come later, and is the same event all the sa
 
 import hashlib
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,7 @@ LARGEST: Final = 64 * 1024
 DEFAULT_TENANT: Final = "default"
 # The extension attribute of an event that is not the default tenant's.
 TENANT: Final = "tenant"
+EVERY: Final = "*"
 
 _TENANT = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}", re.ASCII)
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
@@ -54,6 +56,37 @@ class Event:
 
     def _of_tenant(self, consumer: str) -> str:
         return consumer if self.tenant == DEFAULT_TENANT else f"{consumer}:{self.tenant}"
+
+
+@dataclass(frozen=True, slots=True)
+class Publishers:
+    """Which tenants the broker's users may name in their events; every user the default one.
+
+    Who says no user may name no other: an event that names one has to be signed by its publisher.
+    """
+
+    tenants: Mapping[str, Collection[str]]
+
+    @classmethod
+    def trusting(cls, own: str, tenants: Mapping[str, Collection[str]]) -> "Publishers":
+        """Trust these users so far, and our own as in what we publish ourselves."""
+        return cls({own: (EVERY,), **tenants})
+
+    def may_name(self, user: str | None, tenant: str) -> bool:
+        """Tell whether an event of this user may be this tenant's."""
+        known = () if user is None else self.tenants.get(user, ())
+        return tenant == DEFAULT_TENANT or tenant in known or EVERY in known
+
+    def refusal(self, user: str | None, tenant: str) -> str:
+        """Say why not, and what to do."""
+        who = "a publisher that says no user" if user is None else f"the broker's user {user!r}"
+        return (
+            f"{who} may not publish for tenant {tenant!r}: publish with the property user_id, and "
+            "list the user's tenants in FILAVIVA_EVENTS__TENANTS"
+        )
+
+
+NOBODY: Final = Publishers({})
 
 
 def read(envelope: Envelope) -> Event:

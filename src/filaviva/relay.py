@@ -276,6 +276,7 @@ class Relay:
             priority=_on_the_broker(row.priority),
             headers={"traceparent": row.traceparent} if row.traceparent else {},
             mandatory=row.mandatory,
+            signed=row.attributes is not None,
         )
 
     def _tell(

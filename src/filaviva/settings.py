@@ -1,5 +1,6 @@
 """Settings: read once in `main`, from FILAVIVA_ variables, and handed down."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -187,6 +188,25 @@ class LinksSettings(Group):
         return url
 
 
+class EventSettings(Group):
+    tenants: dict[str, tuple[str, ...]] = Field(
+        default={},
+        description="which tenants the broker's users may name in events, as JSON: "
+        '{"billing": ["acme"], "gateway": ["*"]}',
+    )
+
+    @field_validator("tenants", mode="before")
+    @classmethod
+    def _parse(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except ValueError:
+            message = 'JSON such as {"billing": ["acme"]}'
+            raise ValueError(message) from None
+
+
 Days = Annotated[float, Field(gt=0, le=36_500)]
 
 
@@ -259,6 +279,7 @@ class Settings(FromEnvironment):
     slack: SlackSettings = SlackSettings()
     links: LinksSettings = LinksSettings()
     callbacks: CallbackSettings = CallbackSettings()
+    events: EventSettings = EventSettings()
 
 
 S = TypeVar("S", bound=FromEnvironment)

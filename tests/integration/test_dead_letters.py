@@ -7,6 +7,7 @@ import pytest
 
 from filaviva.broker.topology import Topology
 from filaviva.errors import Flaw
+from filaviva_contracts import Envelope
 from filaviva_dlq_handler.arrival import read
 from fixtures.dying import Morgue, Sent, died, event
 
@@ -36,6 +37,21 @@ async def test_a_failed_job_becomes_a_letter_with_its_cause_and_cost(morgue: Mor
     }  # fmt: skip
     assert letter["raw"] is None
     assert filed.filed == [("invoice.extract", "attempts_exhausted")]
+
+
+@pytest.mark.parametrize("queue", ["filaviva.dead.letters", UNROUTABLE])
+async def test_an_event_in_the_name_of_another_tenant_is_forbidden_however_it_died(
+    morgue: Morgue, queue: str
+) -> None:
+    forged = Envelope.decode(event("invoice.extract.v1")).with_attributes({"tenant": "acme"})
+    sent = Sent(body=forged.encode(), headers=died("rejected"), user="shop")
+
+    await morgue.file(sent, queue=queue)
+
+    letter = await only(morgue.letters())
+    assert letter["reason"] == "forbidden"
+    assert "'shop' may not publish for tenant 'acme'" in letter["error"]["message"]
+    assert "FILAVIVA_EVENTS__TENANTS" in letter["error"]["message"]
 
 
 async def test_the_same_death_told_again_adds_nothing(morgue: Morgue) -> None:

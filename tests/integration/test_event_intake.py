@@ -9,9 +9,11 @@ import pytest
 from filaviva import App, Contract
 from filaviva.broker.delivery import Delivery
 from filaviva.broker.topology import Topology
+from filaviva.events import Publishers
 from filaviva.publishing import publish
 from filaviva.telemetry.metrics import Metrics
 from filaviva.uses import Uses
+from filaviva_contracts import Envelope
 from filaviva_worker import event_intake
 from filaviva_worker.event_intake import EventIntake
 from filaviva_worker.facts import Facts
@@ -75,6 +77,7 @@ class Intake:
             topology=Topology(),
             facts=Facts(Metrics()),
             uses=self.uses,
+            publishers=Publishers.trusting("filaviva", {"billing": ["acme"]}),
         )
         self._tags = 0
 
@@ -82,7 +85,7 @@ class Intake:
         async with self.jobs.engine.begin() as connection:
             await publish(connection, app)
 
-    def deliver(self, body: bytes, exchange: str = EVENTS) -> int:
+    def deliver(self, body: bytes, exchange: str = EVENTS, user: str | None = None) -> int:
         self._tags += 1
         delivery = Delivery(
             body=body,
@@ -96,6 +99,7 @@ class Intake:
             redelivered=False,
             tag=self._tags,
             session=None,
+            user=user,
         )
         self.intake.take(delivery, self.held)  # type: ignore[arg-type]
         return self._tags
@@ -130,6 +134,30 @@ async def test_each_event_becomes_a_job_of_each_handler_on_this_queue(intake: In
     assert row["labels"]["event.source"] == "shop"
     inbox = await intake.jobs.all("SELECT DISTINCT consumer FROM filaviva.inbox ORDER BY 1")
     assert [row["consumer"] for row in inbox] == ["event:llm:book", "event:llm:thank"]
+
+
+@pytest.mark.parametrize(
+    ("user", "tenant", "taken"),
+    [
+        (None, "acme", False),
+        ("shop", "acme", False),
+        ("billing", "globex", False),
+        ("billing", "acme", True),
+        ("filaviva", "globex", True),
+        (None, "default", True),
+    ],
+)
+async def test_an_event_is_a_tenants_only_if_its_publisher_may_name_that(
+    intake: Intake, user: str | None, tenant: str, *, taken: bool
+) -> None:
+    await intake.publish(app(book="llm"))
+    extensions = {} if tenant == "default" else {"tenant": tenant}
+    wanted = Envelope.decode(event("invoice.issued.v1")).with_attributes(extensions)
+
+    intake.deliver(wanted.encode(), user=user)
+    await intake.all_gone(1)
+
+    assert (len(intake.held.acked), len(intake.held.dead)) == (int(taken), int(not taken))
 
 
 async def test_one_event_that_cannot_be_stored_costs_its_neighbours_nothing(

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from filaviva.broker.apply import apply
+from filaviva.broker.connection import user_of
 from filaviva.broker.messages import Confirmed, NotReady, Offending, Outgoing, Unknown, Unroutable
 from filaviva.broker.publisher import Publisher
 from filaviva.broker.topology import Topology
@@ -62,6 +63,21 @@ async def test_an_unroutable_message_is_returned_and_its_neighbours_are_confirme
     assert outcomes[0] == outcomes[2] == Confirmed()
     assert isinstance(outcomes[1], Unroutable)
     assert "'gone'" in outcomes[1].why
+
+
+@pytest.mark.broker
+async def test_the_broker_vouches_for_who_signs_a_message(publisher: Publisher, vhost: str) -> None:
+    forger = Publisher(vhost, confirm_timeout=5)
+    forger._user = "somebody-else"  # noqa: SLF001 - what no honest publisher would say
+
+    outcomes = await publisher.publish([wake_up(1, signed=True), wake_up(2)])
+    (refused,) = await forger.publish([wake_up(3, signed=True)])
+    await forger.close()
+
+    assert outcomes == [Confirmed()] * 2
+    assert isinstance(refused, Offending)
+    found = await drained(vhost, TOPOLOGY.work("llm"))
+    assert [m.header.properties.user_id for m in found] == [user_of(vhost), None]
 
 
 async def test_without_mandatory_nobody_listening_is_no_fault(publisher: Publisher) -> None:

@@ -42,6 +42,13 @@ def test_queues_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.worker.queues == ("llm", "billing")
 
 
+def test_the_tenants_of_publishers_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = '{"billing": ["acme", "globex"], "gateway": ["*"]}'
+    found = settings(monkeypatch, FILAVIVA_EVENTS__TENANTS=given)
+
+    assert found.events.tenants == {"billing": ("acme", "globex"), "gateway": ("*",)}
+
+
 @pytest.mark.parametrize(
     ("name", "value", "parts"),
     [
@@ -50,6 +57,7 @@ def test_queues_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None
         ("FILAVIVA_WORKER__LEASE_SECONDS", "-1", ("'-1'", "greater")),
         ("FILAVIVA_METRICS__PORT", "70000", ("'70000'", "65535")),
         ("FILAVIVA_WORKER__QUEUES", "LLM", ("'LLM'", "pattern")),
+        ("FILAVIVA_EVENTS__TENANTS", "billing=acme", ("'billing=acme'", '{"billing": ["acme"]}')),
         ("FILAVIVA_WORKER__CONCURENCY", "5", ("nobody reads", "CONCURRENCY")),
         ("FILAVIVA_WORKER_CONCURRENCY", "5", ("nobody reads", "FILAVIVA_WORKER__CONCURRENCY")),
         ("FILAVIVA_BROKR__URL", "amqp://x/", ("nobody reads", "FILAVIVA_BROKER__…")),

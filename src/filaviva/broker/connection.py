@@ -82,7 +82,7 @@ async def connect(url: str, *, name: str) -> Connection:
             except InvalidFrameError as closed:  # the library's words for a Close before OpenOk
                 raise NotAdmitted(_locked_out(url)) from closed
             except ProbableAuthenticationError as refused:
-                who = unquote(urlsplit(url).username or "")
+                who = user_of(url)
                 raise NotAdmitted(
                     f"the broker refuses user {who!r}: {_explain(refused)}"
                 ) from refused
@@ -161,6 +161,11 @@ def _explain(error: BaseException | None) -> str:
     if error is None:
         return "closed"
     return ", ".join(str(argument) for argument in error.args) or type(error).__name__
+
+
+def user_of(url: str) -> str:
+    """Give the user in a URL: who it is to the broker."""
+    return unquote(urlsplit(url).username or "guest")
 
 
 def _locked_out(url: str) -> str:

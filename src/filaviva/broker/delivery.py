@@ -21,3 +21,4 @@ class Delivery:
     redelivered: bool
     tag: int
     session: object
+    user: str | None = None  # who published it, if it says so: then the broker has checked it

@@ -34,10 +34,10 @@ _SHORT = 255
 class Flight:
     """Messages with different message ids, between departure and confirm."""
 
-    def __init__(self, channel: Channel, messages: Sequence[Outgoing]) -> None:
+    def __init__(self, channel: Channel, messages: Sequence[Outgoing], user: str) -> None:
         self._channel = channel
         self._messages = messages
-        self._wire = [_encode(channel, message) for message in messages]
+        self._wire = [_encode(channel, message, user) for message in messages]
         loop = asyncio.get_running_loop()
         self._confirms: list[asyncio.Future[object]] = [loop.create_future() for _ in messages]
 
@@ -104,14 +104,14 @@ def _outcome(confirm: "asyncio.Future[object]") -> Published | None:
             return Unknown(str(other))
 
 
-def _encode(channel: Channel, message: Outgoing) -> bytes | Offending:
+def _encode(channel: Channel, message: Outgoing, user: str) -> bytes | Offending:
     try:
-        return _frames(channel, message)
+        return _frames(channel, message, user)
     except (TypeError, ValueError, struct.error) as unfit:
         return Offending(f"does not fit into AMQP: {unfit}")
 
 
-def _frames(channel: Channel, message: Outgoing) -> bytes:
+def _frames(channel: Channel, message: Outgoing, user: str) -> bytes:
     properties = commands.Basic.Properties(
         content_type=message.content_type,
         headers=dict(message.headers),
@@ -121,6 +121,7 @@ def _frames(channel: Channel, message: Outgoing) -> bytes:
         message_id=message.message_id,
         timestamp=message.timestamp,
         message_type=_short(message.type),
+        user_id=user if message.signed else None,
     )
     publish = commands.Basic.Publish(
         exchange=message.exchange, routing_key=message.routing_key, mandatory=message.mandatory

@@ -21,6 +21,7 @@ class Outgoing:
     priority: int | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)
     mandatory: bool = True
+    signed: bool = False  # it says which of the broker's users publishes it
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from filaviva.broker.connection import (
     closure,
     connect,
     open_channel,
+    user_of,
 )
 from filaviva.broker.flight import Flight
 from filaviva.broker.messages import NotReady, Offending, Outgoing, Published, Unknown
@@ -52,6 +53,7 @@ class Publisher:
         self, url: str, *, name: str = "filaviva publisher", confirm_timeout: float = 10.0
     ) -> None:
         self._url = url
+        self._user = user_of(url)
         self._name = name
         self._timeout = confirm_timeout
         self._session: _Session | None = None
@@ -136,7 +138,7 @@ class Publisher:
         sent: Callable[[], None] | None = None,
     ) -> dict[int, Published]:
         """Publish messages at once; those missing in the answer met a channel closed by one."""
-        flight = Flight(channel, list(messages.values()))
+        flight = Flight(channel, list(messages.values()), self._user)
         try:
             with self._departure(), client_errors():
                 async with asyncio.timeout(self._timeout):

@@ -136,6 +136,7 @@ class Session:
                 redelivered=bool(frame.redelivered),
                 tag=tag,
                 session=self,
+                user=properties.user_id,
             )
         )
 

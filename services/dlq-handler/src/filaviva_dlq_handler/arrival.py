@@ -42,6 +42,8 @@ class Message(Protocol):
     def exchange(self) -> str: ...
     @property
     def routing_key(self) -> str: ...
+    @property
+    def user(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class Arrival:
     unroutable: bool
     key: str | None
     body_hash: bytes
+    user: str | None = None  # of the broker, who published it
 
 
 def read(message: Message, queue: str, topology: Topology) -> Arrival:
@@ -123,7 +126,7 @@ def read(message: Message, queue: str, topology: Topology) -> Arrival:
     key = storable(f"{id_}|{death.queue or queue}", 1000) if id_ else None
     # A second copy of our own message may be written differently and mean the same.
     digest = b"" if ours else hashlib.sha256(message.body).digest()
-    return Arrival(content, origin, death, unroutable, key, digest)
+    return Arrival(content, origin, death, unroutable, key, digest, message.user)
 
 
 def _content(message: Message) -> Content:

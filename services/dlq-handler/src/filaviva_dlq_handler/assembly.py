@@ -5,10 +5,12 @@ from importlib.metadata import version
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from filaviva.broker.connection import user_of
 from filaviva.broker.consumer import Consumer
 from filaviva.broker.publisher import Publisher
 from filaviva.broker.topology import Topology
 from filaviva.database import connect
+from filaviva.events import Publishers
 from filaviva.http import BodyLimits, HttpServer
 from filaviva.notify import Notifier
 from filaviva.operations.following import Following
@@ -53,7 +55,13 @@ async def look_after(settings: Settings, stop: asyncio.Event) -> None:
         hand_over=relay.hand_over,
         changed=following.changed,
     )
-    intake = Intake(engine, registry, done=announcer, topology=topology)
+    intake = Intake(
+        engine,
+        registry,
+        done=announcer,
+        publishers=Publishers.trusting(user_of(url), settings.events.tenants),
+        topology=topology,
+    )
     sending = Sending(
         engine,
         registry,

@@ -84,10 +84,12 @@ async def _judged(
 ) -> list[Judged]:
     arrivals = [*entered.first, *entered.reused]
     jobs = await job_rows.locked(connection, filter(None, map(_job_id, arrivals)))
-    reused = await events.reused(connection, filter(None, map(_event, entered.first)))
+    reused = await events.reused(
+        connection, filter(None, (_event(arrival, known) for arrival in entered.first))
+    )
     judged = [
         Judged(arrival, _event_reused(event))
-        if (event := _event(arrival)) is not None and event in reused
+        if (event := _event(arrival, known)) is not None and event in reused
         else _judge(arrival, jobs, known)
         for arrival in entered.first
     ]
@@ -110,11 +112,14 @@ _REUSED = File(
 )
 
 
-def _event(arrival: Arrival) -> Event | None:
-    """Give the event that a worker has rejected, if it is one."""
-    if arrival.death.reason == "rejected" and isinstance(arrival.content, Foreign):
-        return arrival.content.event
-    return None
+def _event(arrival: Arrival, known: Knowledge) -> Event | None:
+    """Give the event that a worker has rejected, if it is one, and its publisher's to publish."""
+    if arrival.death.reason != "rejected" or not isinstance(arrival.content, Foreign):
+        return None
+    event = arrival.content.event
+    if event is None or not known.publishers.may_name(arrival.user, event.tenant):
+        return None
+    return event
 
 
 def _event_reused(event: Event) -> File:

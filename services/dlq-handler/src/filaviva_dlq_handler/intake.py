@@ -19,6 +19,7 @@ from filaviva.broker.consumer import Delivery
 from filaviva.broker.topology import Topology
 from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
 from filaviva.errors import Flaw
+from filaviva.events import NOBODY, Publishers
 from filaviva.registry import Registry
 from filaviva.service import first_of, wait
 from filaviva_dlq_handler import job_rows
@@ -43,18 +44,20 @@ class _Received:
 class Intake:
     """File deliveries in batches; what cannot be filed now is kept and tried again."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with
         self,
         engine: AsyncEngine,
         registry: Registry,
         *,
         done: Callable[[Filed], None],
+        publishers: Publishers = NOBODY,
         topology: Topology | None = None,
         pause: float = _PAUSE_SECONDS,
     ) -> None:
         self._engine = engine
         self._registry = registry
         self._done = done
+        self._publishers = publishers
         self._topology = topology or Topology()
         self._pause = pause
         self._ready: deque[_Received] = deque()
@@ -126,7 +129,7 @@ class Intake:
 
     async def _write(self, connection: AsyncConnection, arrivals: Sequence[Arrival]) -> Filed:
         readers = await job_rows.Readers.of(connection)
-        known = Knowledge(self._registry.versions, self._flaws, readers.read)
+        known = Knowledge(self._registry.versions, self._flaws, readers.read, self._publishers)
         return await file(connection, arrivals, known)
 
     def _flaws(self, type_: str, version: int, value: Any) -> Sequence[Flaw]:

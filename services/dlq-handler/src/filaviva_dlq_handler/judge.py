@@ -8,6 +8,7 @@ from uuid import UUID
 
 from filaviva import canonical
 from filaviva.errors import Flaw
+from filaviva.events import NOBODY, Publishers
 from filaviva_dlq_handler.arrival import Arrival, DeadJob, DeadWakeUp, Foreign, Unreadable
 
 # A job may be innocent: the broker also counts what waited beside a crashing one.
@@ -78,6 +79,7 @@ class Knowledge:
     versions: Callable[[str], Collection[int]]
     flaws: Callable[[str, int, Any], Sequence[Flaw]]
     readable: Callable[[str, str, int], bool]  # queue, type, version
+    publishers: Publishers = NOBODY
 
 
 def judge(arrival: Arrival, job: Job | None, known: Knowledge) -> Verdict:
@@ -136,8 +138,19 @@ def _rejected(job: Job, known: Knowledge) -> Verdict:
 
 
 def _foreign(foreign: Foreign, arrival: Arrival, known: Knowledge) -> File:
-    reason, error = _why(foreign, arrival, known)
+    # Forbidden first of all: what is filed for another reason may be sent again in our own name.
+    reason, error = _forbidden(foreign, arrival, known) or _why(foreign, arrival, known)
     return File(reason, error, type=foreign.type, version=foreign.version)
+
+
+def _forbidden(
+    foreign: Foreign, arrival: Arrival, known: Knowledge
+) -> tuple[str, dict[str, Any]] | None:
+    event, user = foreign.event, arrival.user
+    if event is None or known.publishers.may_name(user, event.tenant):
+        return None
+    why = known.publishers.refusal(user, event.tenant)
+    return "forbidden", _error("refused", "TenantNotAllowed", why)
 
 
 def _why(foreign: Foreign, arrival: Arrival, known: Knowledge) -> tuple[str, dict[str, Any]]:

@@ -203,4 +203,5 @@ def _outgoing(letter: Any, replay_id: UUID) -> Outgoing:
         message_id=f"{letter.id}:{replay_id}",
         content_type=letter.content_type or "application/cloudevents+json",
         headers=kept,
+        signed=True,
     )

@@ -19,7 +19,7 @@ from filaviva.broker.connection import Backoff
 from filaviva.broker.consumer import Consumer, Delivery
 from filaviva.broker.topology import Topology
 from filaviva.database.transaction import DATABASE_ERRORS, transact, transient
-from filaviva.events import Event
+from filaviva.events import NOBODY, Event, Publishers
 from filaviva.operations.events import Taken, take
 from filaviva.relay import Relay
 from filaviva.service import wait
@@ -57,12 +57,14 @@ class EventIntake:
         topology: Topology,
         facts: Facts,
         uses: Uses,
+        publishers: Publishers = NOBODY,
     ) -> None:
         self._queue = queue
         self._engine = engine
         self._relay = relay
         self._exchange = topology.events
         self._facts = facts
+        self._publishers = publishers
         self._uses = uses
         self._waiting: list[Arrived] = []
         self._turning: asyncio.Task[None] | None = None
@@ -77,6 +79,9 @@ class EventIntake:
         event = read(delivery)
         if event is None:
             self._facts.not_run(NotRun("unreadable"))
+            consumer.reject(delivery)
+        elif not self._publishers.may_name(delivery.user, event.tenant):
+            self._facts.not_run(NotRun("forbidden"))
             consumer.reject(delivery)
         else:
             self._wait(Arrived(event, delivery, consumer))

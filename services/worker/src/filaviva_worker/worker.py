@@ -13,9 +13,11 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.app import App
+from filaviva.broker.connection import user_of
 from filaviva.broker.consumer import Consumer
 from filaviva.broker.topology import Topology
 from filaviva.errors import ConfigurationError
+from filaviva.events import Publishers
 from filaviva.limits import TenantLimits
 from filaviva.listening import Listening
 from filaviva.notify import CANCELS, Notifier
@@ -157,6 +159,10 @@ class Worker:
             watermarks=lambda: all_watermarks(self.lanes),
         )
 
+    def _publishers(self) -> Publishers:
+        own = user_of(self._settings.broker.url.get_secret_value())
+        return Publishers.trusting(own, self._settings.events.tenants)
+
     def _open_lane(self, queue: str) -> None:
         group = self._settings.worker
         events = EventIntake(
@@ -166,6 +172,7 @@ class Worker:
             topology=self._topology,
             facts=self._facts,
             uses=self._uses,
+            publishers=self._publishers(),
         )
         lane = Lane(
             queue,
