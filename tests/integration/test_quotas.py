@@ -129,6 +129,17 @@ async def test_the_number_of_waiting_jobs_is_never_exceeded(
     assert len(refused(await producers.submit(wanted("acme", "later", subject="ann")))) == 0
 
 
+async def test_callbacks_that_wait_for_their_receiver_keep_nobody_from_submitting(
+    producers: Producers, jobs: Jobs
+) -> None:
+    await put(jobs.engine, "acme", queued=2)
+    await producers.ready()
+    for _ in range(2):
+        await jobs.queued(tenant="'acme'", type="'filaviva.callback'", queue="'callbacks'")
+
+    assert len(refused(await producers.submit(wanted("acme", 1, 2, 3)))) == 1
+
+
 async def test_without_limits_the_database_is_not_asked() -> None:
     quotas = Quotas(TenantLimits(None))  # type: ignore[arg-type]
 

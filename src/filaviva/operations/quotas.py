@@ -38,20 +38,21 @@ WHERE keys.key = x.key
 """
 # Each look ends at the limit. Ranges instead of equality, in the order of the index of waiting
 # jobs, so that the planner walks that one, whatever it believes about states. Of a batch only the
-# items wait.
+# items wait; and what we submit ourselves, such as callbacks to a receiver that is away for days,
+# is nobody's submission.
 _QUEUED = """
 SELECT key, CASE WHEN subject IS NULL THEN (
     SELECT count(*) FROM (
         SELECT FROM filaviva.jobs WHERE state = 'queued'
             AND jobs.tenant >= x.tenant AND jobs.tenant <= x.tenant
-            AND parked_reason IS DISTINCT FROM 'items'
+            AND parked_reason IS DISTINCT FROM 'items' AND type NOT LIKE 'filaviva.%'
         ORDER BY jobs.tenant, jobs.subject LIMIT x.most) AS waiting)
 ELSE (
     SELECT count(*) FROM (
         SELECT FROM filaviva.jobs WHERE state = 'queued'
             AND (jobs.tenant, jobs.subject) >= (x.tenant, x.subject)
             AND (jobs.tenant, jobs.subject) <= (x.tenant, x.subject)
-            AND parked_reason IS DISTINCT FROM 'items'
+            AND parked_reason IS DISTINCT FROM 'items' AND type NOT LIKE 'filaviva.%'
         ORDER BY jobs.tenant, jobs.subject LIMIT x.most) AS waiting)
 END
 FROM unnest($1::text[], $2::text[], $3::text[], $4::int[]) AS x(key, tenant, subject, most)
