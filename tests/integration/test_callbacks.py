@@ -98,6 +98,23 @@ async def test_the_callback_is_a_job_as_the_services_make_them(jobs: Jobs) -> No
     assert CallBack.contract_type == "filaviva.callback"
 
 
+async def test_where_turns_are_given_callbacks_take_them(jobs: Jobs) -> None:
+    # A receiver that hangs, with fifty thousand before it, would keep everybody else's for hours.
+    job = await jobs.running(tenant="'acme'", **WANTED)
+    await jobs.all(
+        "INSERT INTO filaviva.turn_keeper (id, until)"
+        " VALUES ('me', clock_timestamp() + interval '1 minute')"
+    )
+
+    await done(jobs, lambda on: complete(on, [Completion(job, 1, '"ok"')]))
+
+    (row,) = await callbacks(jobs)
+    (turn,) = await jobs.all("SELECT * FROM filaviva.turns")
+    expected = {"queue": QUEUE, "tenant": "acme", "job_id": row["id"], "epoch": 1}
+    assert turn == {**expected, "priority": row["priority"]}
+    assert await jobs.outbox(row["id"]) == []
+
+
 async def test_a_rolled_back_end_calls_nobody_and_each_end_after_a_replay_calls_once(
     morgue: Morgue,
 ) -> None:

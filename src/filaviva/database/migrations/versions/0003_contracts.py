@@ -10,7 +10,7 @@ down_revision = "0002"
 branch_labels = None
 depends_on = None
 
-DUTIES = ("turns", "versions", "schedules")
+DUTIES = ("turns", "callbacks", "versions", "schedules")
 
 
 def upgrade() -> None:
