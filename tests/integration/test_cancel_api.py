@@ -43,6 +43,10 @@ async def test_a_queued_job_is_canceled_at_once(producer: Producer) -> None:
         if each["data"].get("status") == "canceled"
     ]
     assert event["data"]["reason"] == "no more"
+    ((tenant, target),) = await producer.execute(
+        "SELECT tenant, target FROM filaviva.audit_log WHERE action = 'job.canceled'"
+    )
+    assert (tenant, target) == ("default", job)
     labels = {"type": "test.echo", "state": "canceled"}
     count = producer.metrics.registry.get_sample_value("filaviva_jobs_finished_total", labels)
     assert count == 1

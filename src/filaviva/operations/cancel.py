@@ -25,6 +25,7 @@ async def cancel(
     *,
     author: str,
     reason: str | None = None,
+    tenant: str | None = None,
 ) -> Cancellation:
     """Cancel these jobs and their items; final ones stay as they are. Audited, one line a call."""
     await batches.hold(connection, job_ids)
@@ -35,6 +36,7 @@ async def cancel(
             connection,
             author=author,
             action="job.canceled",
+            tenant=tenant,
             target=str(named[0]) if len(named) == 1 else None,
             detail={
                 "jobs": [str(job_id) for job_id in named[:100]],
@@ -57,7 +59,7 @@ async def cancel_one(
 ) -> Cancellation:
     """Cancel one job within reach (NotFound otherwise); Rejected (409 `job_final`) if it ended."""
     await jobs.get(connection, job_id, reach)
-    done = await cancel(connection, [job_id], author=author, reason=reason)
+    done = await cancel(connection, [job_id], author=author, reason=reason, tenant=reach.tenant)
     found = next(job for job in done.jobs if job.id == job_id)
     if found.state in FINAL and not found.changed:
         detail = f"job {job_id} is {found.state} already: there is nothing to cancel"
