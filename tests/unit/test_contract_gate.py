@@ -328,3 +328,17 @@ def test_a_file_with_another_name_is_told(project: Project) -> None:
 
     with pytest.raises(ConfigurationError, match=r"first\.json, expected TYPE/VERSION\.json"):
         project.check(app)
+
+
+def test_who_sent_a_version_that_is_upcast_is_answered_as_before(project: Project) -> None:
+    answer = create_model("Answer", total=(int, ...))
+    other = create_model("Answer", sum=(str, ...))
+    project.released(shop(contract(1, PAID), result=answer))
+    second = contract(2, {**PAID, "amount": (int, ...)})
+
+    same = project.check(shop(second, result=answer, upcast=True))
+    changed = project.check(shop(second, result=other, upcast=True))
+
+    assert not any(each.refused for each in same.judged)
+    (refused,) = {each.change.path for each in changed.judged if each.refused}
+    assert refused == "total"

@@ -23,6 +23,7 @@ app = typer.Typer(
 
 app.command()(evolving.check)
 app.command()(evolving.release)
+app.command("new-version")(evolving.new_version)
 app.command()(evolving.retire)
 app.command()(asyncapi.asyncapi)
 app.command("in-flight")(in_flight.in_flight)

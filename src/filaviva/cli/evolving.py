@@ -1,4 +1,4 @@
-"""`filaviva contracts check|release|retire`: may this code be released beside what was released?"""
+"""`filaviva contracts check|release|new-version|retire`: what the code may change, and how."""
 
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -17,6 +17,7 @@ from filaviva.evolution.folder import Folder
 from filaviva.evolution.gate import check as check_all
 from filaviva.evolution.release import release as release_all
 from filaviva.evolution.release import retire as retire_one
+from filaviva.evolution.scaffold import begin, write
 from filaviva.evolution.terms import Terms, read_terms
 
 Project = Annotated[
@@ -36,14 +37,19 @@ HERE: Final = Path()
 def opened(project: Path, app: str) -> tuple[Catalog, Folder, Terms]:
     """Load a project's code and files."""
     terms = read_terms(project)
+    path = _app_path(project, app, terms)
+    found = catalog(load_app(path) if path else None, terms.modules)
+    return found, Folder.open(terms.folder), terms
+
+
+def _app_path(project: Path, app: str, terms: Terms) -> str:
     path = app or terms.app or ("" if terms.modules else environment().get("FILAVIVA_APP", ""))
     if not path and not terms.modules:
         raise ConfigurationError(
             "FILAVIVA_APP: found nothing, expected package.module:attribute; or name the app in "
             f"{project / 'pyproject.toml'}: [tool.filaviva.contracts] app = …"
         )
-    found = catalog(load_app(path) if path else None, terms.modules)
-    return found, Folder.open(terms.folder), terms
+    return path
 
 
 def check(
@@ -79,6 +85,22 @@ def release(*, project: Project = HERE, app: AppPath = "", dry_run: DryRun = Fal
         typer.echo(f"{'would freeze' if dry_run else 'frozen'}  {path}")
     if not frozen:
         typer.echo("nothing to release: no draft")
+
+
+def new_version(
+    job_type: Type, *, project: Project = HERE, app: AppPath = "", dry_run: DryRun = False
+) -> None:
+    """Begin the next version of a contract: model, upcaster, golden message and test."""
+    terms = read_terms(project)
+    path = _app_path(project, app, terms)
+    loaded = load_app(path) if path else None
+    folder = Folder.open(terms.folder)
+    begun = begin(job_type, catalog(loaded, terms.modules), folder, terms, loaded, path)
+    names = [*map(str, begun.files), *(str(folder.root / name) for name in begun.goldens)]
+    for name in names if dry_run else write(begun, folder):
+        typer.echo(f"{'would write' if dry_run else 'written'}  {name}")
+    for number, step in enumerate(begun.steps, 1):
+        typer.echo(f"next {number}: {step}")
 
 
 def retire(

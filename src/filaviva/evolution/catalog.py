@@ -1,6 +1,6 @@
 """The contracts that code defines: of an app's handlers, and of modules that only define them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -43,11 +43,15 @@ class Defined:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Everything defined, and everything that can be read: as it is, or upcast."""
+    """Everything defined, and everything that can be read: as it is, or upcast.
+
+    `upcast_results`: what those are answered who sent a version that is upcast.
+    """
 
     defined: Mapping[Key, Defined]
     readers: Mapping[Key, Callable[[str], Contract]]
     result_readers: Mapping[Key, Callable[[str], Any]]
+    upcast_results: Mapping[Key, dict[str, Any] | None]
 
     def newest(self, contract_type: str) -> Defined | None:
         """Find the newest version of a type."""
@@ -73,8 +77,8 @@ def catalog(app: App | None, modules: Iterable[str] = ()) -> Catalog:
             defined[one.key] = one
             if one.result_schema is not None:
                 results[one.key] = handler.returns.decode
-        readers |= _readers(app)
-    return Catalog(defined, readers, results)
+        readers |= {key: handler.parse for key, handler in _reading(app)}
+    return Catalog(defined, readers, results, {} if app is None else _upcast_results(app))
 
 
 def _of_handler(handler: Handler) -> Defined:
@@ -85,14 +89,21 @@ def _of_handler(handler: Handler) -> Defined:
     )
 
 
-def _readers(app: App) -> dict[Key, Callable[[str], Contract]]:
-    found: dict[Key, Callable[[str], Contract]] = {}
+def _reading(app: App) -> Iterator[tuple[Key, Handler]]:
+    """Find a handler for each version that is read."""
     for job_type, versions in app.reads().items():
         for version in versions:
             handler = app.find(job_type, version)
             if handler is not None:
-                found[handler.contract.contract_type, version] = handler.parse
-    return found
+                yield (handler.contract.contract_type, version), handler
+
+
+def _upcast_results(app: App) -> dict[Key, dict[str, Any] | None]:
+    return {
+        key: handler.returns.schema
+        for key, handler in _reading(app)
+        if handler.upcasters and handler.event is None
+    }
 
 
 def _of_modules(names: Iterable[str]) -> list[type[Contract]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from filaviva.evolution.catalog import PARTS, Catalog, Defined, Key
+from filaviva.evolution.change import Mode
 from filaviva.evolution.comparison import compare
 from filaviva.evolution.findings import Finding, Judged, Report
 from filaviva.evolution.folder import Folder, schema_path
@@ -21,10 +22,11 @@ def check(catalog: Catalog, folder: Folder, terms: Terms) -> Report:
     """Check everything there is."""
     released = {place.key for place in folder.places(folder.released)}
     judged = [each for one in catalog.defined.values() for each in judge(one, folder, terms)]
+    judged += _judge_answers(catalog, folder, terms)
     told = {each.key for each in judged if each.reasons}
     findings = [*_edited(folder)]
     for one in catalog.defined.values():
-        findings += _drifted(one, folder)
+        findings += _drifted(one, catalog, folder)
         if one.key not in told and terms.mode_of(one.key[0]).forward:
             # What the comparison has found is said better there; this finds what it has not.
             findings += unreadable_before(one, folder)
@@ -60,6 +62,24 @@ def judge(one: Defined, folder: Folder, terms: Terms) -> Iterator[Judged]:
                 )
 
 
+def _judge_answers(catalog: Catalog, folder: Folder, terms: Terms) -> Iterator[Judged]:
+    """Judge what those are answered who sent a version that is upcast: they know its results."""
+    for key, schema in catalog.upcast_results.items():
+        mode = Mode.FORWARD if terms.mode_of(key[0]).forward else Mode.NONE
+        for place in folder.revisions(key, "result"):
+            for change in compare(folder.read(place.path), schema or {}, edge=False):
+                waiver = terms.waiver(key, change)
+                yield Judged(
+                    key=key,
+                    part="result",
+                    against=place.path,
+                    mode=mode,
+                    change=change,
+                    reasons=change.broken(mode),
+                    waived=waiver.reason if waiver else None,
+                )
+
+
 def _edited(folder: Folder) -> Iterator[Finding]:
     for place in folder.places(folder.released):
         if not folder.exists(place.path):
@@ -68,12 +88,12 @@ def _edited(folder: Folder) -> Iterator[Finding]:
             yield Finding(place.key, f"{place.path} is released, and was edited", RESTORE)
 
 
-def _drifted(one: Defined, folder: Folder) -> Iterator[Finding]:
+def _drifted(one: Defined, catalog: Catalog, folder: Folder) -> Iterator[Finding]:
     """Find files that do not say what the code says: others read them."""
     for part in PARTS:
         schema, path = one.part(part), schema_path(one.key, part)
         if schema is None:
-            if folder.revisions(one.key, part):
+            if folder.revisions(one.key, part) and one.key not in catalog.upcast_results:
                 found = f"{path} is released, and the handler says no more what it returns"
                 yield Finding(one.key, found, "give it a return annotation")
         elif not folder.exists(path):

@@ -1,0 +1,287 @@
+"""Begin the next version of a contract: its model, an upcaster, a golden message and a test.
+
+What is written runs at once, for the next version begins as a copy: then its model is changed, and
+the upcaster with it, until golden message and test say what is meant.
+"""
+
+import ast
+import inspect
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from filaviva.app import App
+from filaviva.errors import Incompatible, NotFound
+from filaviva.evolution.catalog import Catalog, Defined
+from filaviva.evolution.folder import Folder, golden_path
+from filaviva.evolution.goldens import golden_value
+from filaviva.evolution.release import event
+from filaviva.evolution.terms import Terms
+from filaviva.handler import Handler
+from filaviva_contracts import Contract
+from filaviva_contracts.names import event_of
+
+_UPCASTER = '''
+
+@{app}.upcaster({old}, to={to})
+def {name}(data: dict[str, Any]) -> dict[str, Any]:
+    """Give v{to} what v{version} had not; it may change the dict that it is given."""
+    return data
+'''
+
+_TEST = '''"""What was sent as {type} v{version} is read as v{to}."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from {module} import {imported}
+
+FOLDER = Path(__file__).parent / "{folder}"
+GOLDEN = [path for path in sorted(FOLDER.glob("{version}.*")) if ".result." not in path.name]
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.name)
+def test_{name}(golden: Path) -> None:
+    handler = app.find("{job_type}", {version})
+    assert handler is not None
+    sent = json.loads(golden.read_text(encoding="utf-8"))["data"]
+
+    job = handler.parse(json.dumps(sent))
+
+    assert job.contract_version == {to}  # and what else v{to} makes of it
+'''
+
+
+@dataclass(slots=True)
+class Begun:
+    """What is to be written, and what is left to a person."""
+
+    files: dict[Path, str] = field(default_factory=dict)
+    goldens: dict[str, object] = field(default_factory=dict)
+    steps: list[str] = field(default_factory=list)
+
+    def text(self, path: Path) -> str:
+        """Give a file as it will be."""
+        return self.files.get(path) or path.read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What things are called."""
+
+    type: str
+    version: int
+    old: str
+    new: str
+
+    @property
+    def to(self) -> int:
+        return self.version + 1
+
+    @property
+    def step(self) -> str:
+        words = re.sub(r"\W", "_", self.type)
+        return f"{words}_v{self.version}_to_v{self.to}"
+
+
+def begin(  # noqa: PLR0913, PLR0917 - the code, its files and what they are called
+    contract_type: str,
+    catalog: Catalog,
+    folder: Folder,
+    terms: Terms,
+    app: App | None,
+    app_path: str,
+) -> Begun:
+    """Say what the next version begins with; nothing is written."""
+    newest = _newest(contract_type, catalog, folder)
+    names = _names(newest.contract)
+    begun = Begun()
+    _model(newest.contract, names, begun)
+    _golden(newest, names, folder, begun)
+    begun.steps.append(f"change {names.new} as you mean to")
+    handler = None if app is None else _handler(newest, app)
+    if handler is not None:
+        _switch(handler, names, begun)
+        _test(handler, names, folder, terms, app_path, begun)
+    begun.steps.append(
+        f"filaviva contracts export, and write {golden_path((names.type, names.to), 'data')} "
+        "as it will be sent"
+    )
+    return begun
+
+
+def write(begun: Begun, folder: Folder) -> list[str]:
+    """Write it; give the names of the files."""
+    for path, text in begun.files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    for name, content in begun.goldens.items():
+        folder.write(name, content)
+    return [*map(str, begun.files), *(str(folder.root / name) for name in begun.goldens)]
+
+
+def _newest(contract_type: str, catalog: Catalog, folder: Folder) -> Defined:
+    newest = catalog.newest(contract_type)
+    if newest is None:
+        known = ", ".join(sorted({kind for kind, _ in catalog.defined})) or "none"
+        raise NotFound(f"found no contract {contract_type!r} in the code; there is: {known}")
+    if not folder.is_released(newest.key):
+        raise Incompatible(
+            f"{contract_type} v{newest.key[1]} is a draft, which may change in place; where it is "
+            "deployed already: filaviva contracts export, then filaviva contracts release"
+        )
+    return newest
+
+
+def _names(contract: type[Contract]) -> Names:
+    version = contract.contract_version
+    stem = re.sub(r"V\d+$", "", contract.__name__)
+    return Names(
+        type=contract.contract_type,
+        version=version,
+        old=contract.__name__,
+        new=f"{stem}V{version + 1}",
+    )
+
+
+def _model(contract: type[Contract], names: Names, begun: Begun) -> None:
+    """Copy the class below itself, under its new name and version."""
+    path = Path(inspect.getfile(contract))
+    lines = begun.text(path).splitlines()
+    found = [
+        node
+        for node in ast.walk(ast.parse("\n".join(lines)))
+        if isinstance(node, ast.ClassDef) and node.name == names.old
+    ]
+    if not found:
+        raise NotFound(f"found no class {names.old} in {path}, expected the one of {names.type}")
+    node = found[0]
+    body = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+    renamed = body.replace(f"class {names.old}", f"class {names.new}", 1)
+    copy = re.sub(rf"\bversion={names.version}\b", f"version={names.to}", renamed, count=1)
+    if copy == renamed:
+        raise NotFound(
+            f"found no version={names.version} in the class statement of {names.old} ({path}), "
+            "expected it there as a number"
+        )
+    begun.files[path] = _inserted(lines, node.end_lineno or len(lines), f"\n\n{copy}")
+
+
+def _golden(newest: Defined, names: Names, folder: Folder, begun: Begun) -> None:
+    for place in folder.goldens():
+        if place.key == newest.key:
+            value = golden_value(folder, place)
+            path = golden_path((names.type, names.to), place.part, place.name)
+            key = (names.type, names.to)
+            begun.goldens[path] = event(key, value) if place.part == "data" else value
+
+
+def _handler(newest: Defined, app: App) -> Handler | None:
+    for handler in app.all_handlers():
+        if handler.contract is newest.contract:
+            return handler
+    return None
+
+
+def _switch(handler: Handler, names: Names, begun: Begun) -> None:
+    """Let the handler read the new version, and upcast the old one for it."""
+    found = _function(handler, begun)
+    if found is None:
+        begun.steps.append(
+            f"register an upcaster: @app.upcaster({names.old}, to={names.to}), and let the handler "
+            f"{handler.name} read {names.new}"
+        )
+        return
+    path, node, app = found
+    lines = begun.text(path).splitlines()
+    first = min(each.lineno for each in (*node.decorator_list, node)) - 1
+    for number in range(first, node.body[0].lineno - 1):
+        lines[number] = re.sub(rf"\b{names.old}\b", names.new, lines[number])
+    step = _UPCASTER.format(
+        app=app, old=names.old, to=names.to, version=names.version, name=names.step
+    )
+    text = _inserted(lines, node.end_lineno or len(lines), step.rstrip("\n"))
+    begun.files[path] = _importing(text, names)
+    begun.steps.append(f"write the upcaster {names.step} in {path}")
+
+
+def _function(
+    handler: Handler, begun: Begun
+) -> tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef, str] | None:
+    """Find where a handler is written, and what its app is called there."""
+    code = getattr(inspect.unwrap(handler.function), "__code__", None)
+    if code is None:
+        return None
+    path = Path(code.co_filename)
+    for node in ast.walk(ast.parse(begun.text(path))):
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.name == code.co_name
+            and (app := _registered_by(node)) is not None
+        ):
+            return path, node, app
+    return None
+
+
+def _registered_by(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
+    for decorator in node.decorator_list:
+        called = decorator.func if isinstance(decorator, ast.Call) else None
+        if isinstance(called, ast.Attribute) and called.attr in {"handler", "on_event"}:
+            return ast.unparse(called.value)
+    return None
+
+
+def _importing(text: str, names: Names) -> str:
+    """Import what is new beside what it came from, and Any."""
+    lines = text.splitlines()
+    known = False
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ImportFrom):
+            known = known or any(each.name == "Any" for each in node.names)
+            if any(each.name == names.old for each in node.names):
+                for number in range(node.lineno - 1, node.end_lineno or node.lineno):
+                    both = f"{names.old}, {names.new}"
+                    lines[number] = re.sub(rf"\b{names.old}\b", both, lines[number])
+    return "\n".join([*_with_any(lines, known=known), ""])
+
+
+def _with_any(lines: list[str], *, known: bool) -> list[str]:
+    """Import Any at the end of the first block of imports."""
+    if known:
+        return lines
+    imports = [
+        node
+        for node in ast.parse("\n".join(lines)).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    end = imports[0].lineno - 1
+    for node in imports:
+        if node.lineno - 1 > end:
+            break
+        end = node.end_lineno or node.lineno
+    return [*lines[:end], "from typing import Any", *lines[end:]]
+
+
+def _test(  # noqa: PLR0913, PLR0917 - the code, its files and what they are called
+    handler: Handler, names: Names, folder: Folder, terms: Terms, app_path: str, begun: Begun
+) -> None:
+    module, _, attribute = app_path.partition(":")
+    path = terms.tests / f"test_{names.step}.py"
+    golden = folder.root / "golden" / event_of(names.type)
+    begun.files[path] = _TEST.format(
+        type=names.type,
+        version=names.version,
+        to=names.to,
+        module=module,
+        imported="app" if attribute == "app" else f"{attribute} as app",
+        folder=os.path.relpath(golden, terms.tests),
+        job_type=handler.job_type,
+        name=names.step,
+    )
+
+
+def _inserted(lines: list[str], after: int, text: str) -> str:
+    return "\n".join([*lines[:after], *text.splitlines(), *lines[after:], ""])

@@ -1,0 +1,120 @@
+"""The next version of a contract begins as something that runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fixtures.command_line import CommandLine
+
+SHOP = '''"""A shop."""
+
+from filaviva import App, Contract, Context
+
+app = App("shop")
+
+
+class Pay(Contract, type="order.pay", version=1):
+    """Pay an order."""
+
+    order_id: str
+
+
+@app.handler(Pay, queue="billing")
+async def pay(job: Pay, ctx: Context) -> str:
+    return job.order_id
+'''
+PROJECT = '[tool.filaviva.contracts]\napp = "shop_of_two:app"\n'
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "shop_of_two.py").write_text(SHOP)
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    (tmp_path / "tests").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def cli() -> CommandLine:
+    return CommandLine()
+
+
+def test_a_next_version_is_begun_and_runs_before_it_is_changed(
+    shop: Path, cli: CommandLine
+) -> None:
+    draft = cli("contracts", "new-version", "order.pay")
+    for words in (("export",), ("release",), ("new-version", "order.pay"), ("export",)):
+        done = cli("contracts", *words)
+        assert done.code == 0, done.err
+
+    checked = cli("contracts", "check")
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
+        cwd=shop,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(shop), "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+
+    code = (shop / "shop_of_two.py").read_text()
+    assert draft.code == 4
+    assert "order.pay v1 is a draft, which may change in place" in draft.err
+    assert 'class PayV2(Contract, type="order.pay", version=2):' in code
+    assert "async def pay(job: PayV2, ctx: Context) -> str:" in code
+    assert "@app.upcaster(Pay, to=2)" in code
+    assert (shop / "contracts/golden/order.pay/2.json").exists()
+    assert checked.code == 0, checked.out
+    assert "draft    order.pay v2" in checked.out
+    assert "1 passed" in tested.stdout, tested.stdout
+
+
+def test_what_would_be_written_is_told_first(shop: Path, cli: CommandLine) -> None:
+    for words in (("export",), ("release",)):
+        cli("contracts", *words)
+
+    told = cli("contracts", "new-version", "order.pay", "--dry-run")
+
+    assert "would write" in told.out
+    assert (shop / "shop_of_two.py").read_text() == SHOP
+
+
+@pytest.mark.usefixtures("shop")
+def test_an_unknown_type_is_told_what_there_is(cli: CommandLine) -> None:
+    told = cli("contracts", "new-version", "order.payed")
+
+    assert told.code == 3
+    assert "found no contract 'order.payed' in the code; there is: order.pay" in told.err
+
+
+def test_a_project_without_an_app_is_told_where_to_name_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    told = cli("contracts", "check")
+
+    assert told.code == 2
+    assert "[tool.filaviva.contracts] app = …" in told.err
+
+
+def test_a_breaking_change_is_told_with_field_reason_pointer_and_next_step(
+    shop: Path, cli: CommandLine
+) -> None:
+    for words in (("export",), ("release",)):
+        cli("contracts", *words)
+    (shop / "shop_of_two.py").write_text(SHOP.replace("order_id: str", "order_id: int"))
+
+    told = cli("contracts", "check")
+    as_json = cli("contracts", "check", "--json").json
+
+    assert told.code == 4
+    assert "refused  order.pay v1: orderId has another type" in told.out
+    assert "(schemas/order.pay/1.json /properties/orderId)" in told.out
+    assert "BACKWARD: messages of before may have string, it takes integer now" in told.out
+    assert "make version 2: filaviva contracts new-version order.pay" in told.out
+    assert as_json["changes"][0]["pointer"] == "/properties/orderId"
+    assert as_json["passes"] is False
