@@ -14,8 +14,9 @@ from filaviva.broker.topology import Topology
 from filaviva.database.fetch import fetch
 from filaviva.database.lines import Connected
 
-# Not locked for us: the next sweep takes them, so that no caller has rows to hand over. Without a
-# job's id: who looks for a job's messages on their way means those that make it go on.
+# Not locked for us: a sweep takes them, so that no caller has rows to hand over; who knows that
+# there are some hurries the relay of its process. Without a job's id: who looks for a job's messages
+# on their way means those that make it go on.
 _TELL: Final = """
 INSERT INTO filaviva.outbox (exchange, routing_key, message_id, type, data, attributes,
     correlation_id, traceparent, mandatory, locked_until)

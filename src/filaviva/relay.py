@@ -34,7 +34,7 @@ from filaviva.database.transaction import DATABASE_ERRORS, transact
 from filaviva.errors import Unreachable
 from filaviva.failpoints import passing
 from filaviva.outbox import OURS, RETURNING, OutboxRow, OutboxTable
-from filaviva.service import wait
+from filaviva.service import first_of
 from filaviva_contracts.envelope import Envelope
 from filaviva_contracts.names import parse_wire_type, schema_uri
 
@@ -143,6 +143,7 @@ class Relay:
         )
         self._waiting: deque[tuple[OutboxRow, float]] = deque()
         self._arrived = asyncio.Event()
+        self._hurried = asyncio.Event()
         self._confirmed: set[int] = set()  # published, and not yet deleted
         self._database_problem: str | None = None
 
@@ -166,6 +167,10 @@ class Relay:
         now = time.monotonic()
         self._waiting.extend((row, now) for row in rows)
         self._arrived.set()
+
+    def hurry(self) -> None:
+        """Sweep now: a commit of this process has left rows that it cannot hand over."""
+        self._hurried.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Relay until asked to stop; what was handed over before still leaves."""
@@ -191,13 +196,15 @@ class Relay:
 
     async def _sweep(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
+            self._hurried.clear()
             try:
                 left = await self.step()
                 self._database_problem = None
             except DATABASE_ERRORS as absent:
                 self._database_problem, left = str(absent), 0
             if left < self._batch:
-                await wait(stop, self._pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads
+                spread = random.uniform(0.8, 1.2)  # noqa: S311 - no secret
+                await first_of(self._hurried, stop, seconds=self._pause * spread)
 
     async def _lane(self, stop: asyncio.Event) -> None:
         """Relay whatever is ready now; while one lane waits for confirms, the other gathers."""
@@ -322,6 +329,10 @@ def encode(row: OutboxRow) -> bytes:
 def _schema(wire_type: str) -> str | None:
     contract = parse_wire_type(wire_type)
     return schema_uri(*contract) if contract else None
+
+
+def unhurried() -> None:
+    """Leave it to the next sweep."""
 
 
 def _later(row: OutboxRow, waited: float) -> OutboxRow:

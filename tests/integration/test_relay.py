@@ -101,6 +101,25 @@ async def running(station: Station, stop: asyncio.Event) -> asyncio.Task[None]:
     return asyncio.create_task(station.relay.run(stop))
 
 
+async def test_what_nobody_hands_over_leaves_at_once_when_somebody_hurries(
+    engine: AsyncEngine, vhost: str
+) -> None:
+    await apply(vhost, TOPOLOGY.declarations(["llm"]))
+    station = Station(engine, vhost, pause=timedelta(minutes=10))
+    stop = asyncio.Event()
+    running = asyncio.create_task(station.relay.run(stop))
+    await until(lambda: station.publisher.connected)
+    await station.forget(replace(MESSAGE, message_id="1"), replace(MESSAGE, message_id="2"))
+
+    station.relay.hurry()
+
+    await until(station.empty, seconds=5)
+    stop.set()
+    await running
+    assert await ready(vhost, QUEUE) == 2
+    await station.publisher.close()
+
+
 async def test_the_row_becomes_an_event_with_its_properties_mirrored(station: Station) -> None:
     await station.forget(MESSAGE)
 

@@ -20,7 +20,7 @@ from filaviva_worker.live import Ending, Rung
 from filaviva_worker.settle import Ended, Settling
 from fixtures.amqp import Proxy
 from fixtures.retrying import Jobs
-from fixtures.running import ended, unsent
+from fixtures.running import ended, handler_of, nothing, unsent
 from fixtures.thief import Thief
 from fixtures.waiting import until
 
@@ -103,6 +103,28 @@ BAD_EFFECTS = {
     "too few parameters": lambda: Effect(text("SELECT :one, :two"), {"one": "x"}),
     "parameters without names": lambda: Effect(PLAIN, ["x", 1]),  # type: ignore[arg-type]
 }
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "callback", "expected"),
+    [(False, "NULL", False), (True, "NULL", True), (False, "'https://a.example/'", True)],
+)
+async def test_the_relay_is_hurried_only_for_an_end_that_somebody_is_told(
+    jobs: Jobs, recorder: Recorder, *, lifecycle: bool, callback: str, expected: bool
+) -> None:
+    await jobs.policy(lifecycle=lifecycle)
+    job = await jobs.running(callback_url=callback)
+    one = await ended(jobs, job)
+    one.job.calls_back = callback != "NULL"
+    one.handler = handler_of(nothing, lifecycle=lifecycle)
+    hurried: list[bool] = []
+    recorder.relay.hurry = lambda: hurried.append(True)  # type: ignore[method-assign]
+
+    await recorder.settle(one)
+
+    assert bool(hurried) == expected
+    waiting = await jobs.all("SELECT id FROM filaviva.outbox WHERE locked_until <= now()")
+    assert bool(waiting) == expected
 
 
 @pytest.mark.usefixtures("effect_table")

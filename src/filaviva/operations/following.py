@@ -12,8 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva import failpoints
 from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.operations.batch_state import FINAL
 from filaviva.operations.batches import Followed, batches_of, follow
 from filaviva.outbox import OutboxRow
+from filaviva.relay import unhurried
 from filaviva.service import first_of, wait
 from filaviva.telemetry.metrics import Metrics
 
@@ -28,18 +30,20 @@ _PAUSE_PER_ITEM = 20e-6
 class Following:
     """Collect batches whose items changed here, and bring them up to these."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it tells, and its pace
         self,
         engine: AsyncEngine,
         *,
         hand_over: Callable[[Sequence[OutboxRow]], None],
         changed: Callable[[Iterable[UUID]], None],
+        hurry: Callable[[], None] = unhurried,
         metrics: Metrics | None = None,
         every: float = 0.05,
     ) -> None:
         self._engine = engine
         self._hand_over = hand_over
         self._changed = changed
+        self._hurry = hurry
         self._metrics = metrics
         self._every = every
         self._jobs: set[UUID] = set()
@@ -66,6 +70,8 @@ class Following:
         """Hand over and tell what a transaction has done that is committed now."""
         self._hand_over(followed.messages)
         self._changed(followed.jobs)
+        if followed.canceled or any(followed.states.get(job) in FINAL for job in followed.jobs):
+            self._hurry()  # who wants to be told of an end has a row that nobody hands over
         if self._metrics is not None:
             for job in followed.canceled:
                 self._metrics.jobs_finished.labels(job.type, "canceled").inc()

@@ -24,16 +24,20 @@ class Announcer:
         *,
         hand_over: Callable[[Sequence[OutboxRow]], None],
         changed: Callable[[Collection[UUID]], None],
+        hurry: Callable[[], None],
     ) -> None:
         self._metrics = metrics
         self._violations = violations
         self._hand_over = hand_over
         self._changed = changed
+        self._hurry = hurry
 
     def __call__(self, filed: Filed) -> None:
         """Announce one batch; to be called after its commit."""
         self._hand_over(filed.messages)
         self._changed(filed.jobs)
+        if filed.failed:
+            self._hurry()  # who wants to be told of an end has a row that nobody hands over
         for type_, reason in filed.filed:
             self._metrics.dead_letters.labels(type_, reason).inc()
             log.warning("dead letter", type=type_, reason=reason)

@@ -47,13 +47,18 @@ async def look_after(settings: Settings, stop: asyncio.Event) -> None:
     publisher = Publisher(url, confirm_timeout=settings.broker.confirm_timeout_seconds)
     relay, notifier, registry = Relay(engine, publisher), Notifier(engine), Registry(engine)
     following = Following(
-        engine, hand_over=relay.hand_over, changed=notifier.changed, metrics=metrics
+        engine,
+        hand_over=relay.hand_over,
+        changed=notifier.changed,
+        hurry=relay.hurry,
+        metrics=metrics,
     )
     announcer = Announcer(
         metrics,
         Violations(metrics, registry),
         hand_over=relay.hand_over,
         changed=following.changed,
+        hurry=relay.hurry,
     )
     intake = Intake(
         engine,

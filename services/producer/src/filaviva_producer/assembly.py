@@ -161,7 +161,7 @@ def _routes(parts: Parts, links: Links | None) -> Iterator[Routes]:
     engine, registry, pressure = parts.engine, parts.registry, parts.pressure
     metrics, hand_over = parts.metrics, parts.relay.hand_over
     most, callbacks = parts.settings.http.max_data_bytes, rules(parts.settings.callbacks)
-    canceling = Canceling(engine, metrics, hand_over)
+    canceling = Canceling(engine, metrics, hand_over, parts.relay.hurry)
     retrying = Retrying(engine, registry, pressure, hand_over, parts.turns)
     streaming = _streaming(parts)
     yield Reading(engine, parts.watch, links)

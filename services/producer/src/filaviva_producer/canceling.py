@@ -22,6 +22,7 @@ from filaviva.operations.jobs import Reach
 from filaviva.operations.keys import Principal
 from filaviva.operations.stop import Cancellation
 from filaviva.outbox import OutboxRow
+from filaviva.relay import unhurried
 from filaviva.telemetry.metrics import Metrics
 from filaviva_producer import documents
 from filaviva_producer.reading import identity
@@ -57,6 +58,7 @@ class Canceling:
     engine: AsyncEngine
     metrics: Metrics
     hand_over: Callable[[Sequence[OutboxRow]], None]
+    hurry: Callable[[], None] = unhurried
 
     def router(self) -> APIRouter:
         """Give the route."""
@@ -103,6 +105,8 @@ class Canceling:
 
         done = await transact(self.engine, work)
         self.hand_over(done.messages)
+        if done.canceled:
+            self.hurry()  # who wants to be told of an end has a row that nobody hands over
         self._count(done)
         return done
 

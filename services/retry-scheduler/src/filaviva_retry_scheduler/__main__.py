@@ -50,7 +50,11 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     publisher = Publisher(broker, confirm_timeout=settings.broker.confirm_timeout_seconds)
     relay, notifier = Relay(engine, publisher), Notifier(engine)
     following = Following(
-        engine, hand_over=relay.hand_over, changed=notifier.changed, metrics=metrics
+        engine,
+        hand_over=relay.hand_over,
+        changed=notifier.changed,
+        hurry=relay.hurry,
+        metrics=metrics,
     )
     meter, limits = Meter(metrics), TenantLimits(engine)
     turn_depths = QueueDepths(broker, name="filaviva turns")
@@ -61,7 +65,7 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
         following.changed(jobs)
         releasing.hurry()
 
-    announcer = Announcer(relay.hand_over, listener=meter, changed=changed)
+    announcer = Announcer(relay.hand_over, listener=meter, changed=changed, hurry=relay.hurry)
 
     def settle(delivery: Delivery) -> None:
         consumer.settle(delivery)

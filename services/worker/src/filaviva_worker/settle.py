@@ -163,9 +163,12 @@ class Settling:
             for each in ended
             if isinstance(each.outcome, Done)
         ]
-        if any(each.effects or each.lifecycle for each in completions):
-            return await transact(self._lines, lambda line: complete(line, completions))
-        return await transact(self._lines.single, lambda line: complete(line, completions))
+        several = any(each.effects or each.lifecycle for each in completions)
+        lines = self._lines if several else self._lines.single
+        counted = await transact(lines, lambda line: complete(line, completions))
+        if any(each.job.calls_back or each.handler.policy.lifecycle for each in ended):
+            self._relay.hurry()
+        return counted
 
     async def _failed(self, ended: Sequence[Ended]) -> set[UUID]:
         failures = [
@@ -191,6 +194,7 @@ class Settling:
         seconds = await self._until_answered(
             lambda: transact(self._engine, lambda c: record_canceled(c, jobs, rungs))
         )
+        self._relay.hurry()
         for each in ended:
             each.stopped_after = seconds.get(each.job.id)
         return set(seconds)

@@ -76,7 +76,11 @@ class Worker:
         self._relay = relay
         self._notifier = notifier
         self.following = Following(
-            engine, hand_over=relay.hand_over, changed=notifier.changed, metrics=metrics
+            engine,
+            hand_over=relay.hand_over,
+            changed=notifier.changed,
+            hurry=relay.hurry,
+            metrics=metrics,
         )
         self._facts = Facts(metrics)
         self._uses = Uses(engine)
