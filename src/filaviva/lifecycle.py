@@ -15,8 +15,8 @@ from filaviva.database.fetch import fetch
 from filaviva.database.lines import Connected
 
 # Not locked for us: a sweep takes them, so that no caller has rows to hand over; who knows that
-# there are some hurries the relay of its process. Without a job's id: who looks for a job's messages
-# on their way means those that make it go on.
+# there are some hurries the relay of its process. Without a job's id: who looks for a job's
+# messages on their way means those that make it go on.
 _TELL: Final = """
 INSERT INTO filaviva.outbox (exchange, routing_key, message_id, type, data, attributes,
     correlation_id, traceparent, mandatory, locked_until)
