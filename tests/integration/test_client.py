@@ -209,6 +209,25 @@ async def test_a_failed_job_tells_why_and_one_that_goes_on_does_not_end_in_time(
     assert failed.value.job.error.error_class == "refused"
 
 
+async def test_a_watch_takes_no_letter_for_the_end_of_a_line(producer: Producer) -> None:
+    # Python and many libraries do: what people write in documents has them all.
+    said = "one\u2028two\u2029three\u0085four"
+    async with Client(producer.url, producer.key) as client:
+        job = await client.submit("test.echo", {"n": 1})
+        await producer.execute(
+            "INSERT INTO filaviva.job_events (job_id, kind, data)"
+            " VALUES (:id, 'progress', jsonb_build_object('message', CAST(:said AS text)))",
+            id=job.id,
+            said=said,
+        )
+
+        event = await anext(aiter(job.watch(after=0)))
+        while event.kind != "progress":
+            event = await anext(aiter(job.watch(after=event.id)))
+
+    assert event.data["message"] == said
+
+
 async def test_a_watch_gives_each_event_once_over_lost_connections(producer: Producer) -> None:
     network = Lossy(None, None, lost, busy(503), None)
 

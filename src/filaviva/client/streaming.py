@@ -5,6 +5,7 @@ order, once, up to the final state. May happen twice: each connection names the 
 """
 
 import asyncio
+import io
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -49,7 +50,7 @@ async def follow(transport: Transport, job_id: str, *, after: int | None) -> Asy
 
 async def _events(answer: httpx2.Response) -> AsyncGenerator[Event, None]:
     fields: dict[str, str] = {}
-    async for line in answer.aiter_lines():
+    async for line in _lines(answer):
         if line.startswith(":"):
             continue
         if line:
@@ -64,3 +65,13 @@ async def _events(answer: httpx2.Response) -> AsyncGenerator[Event, None]:
             kind = fields.get("event", "message")
             yield Event(kind, loads(fields["data"]), int(number) if number.isdecimal() else None)
         fields = {}
+
+
+async def _lines(answer: httpx2.Response) -> AsyncGenerator[str, None]:
+    """Give the lines as the protocol ends them; the library ends them at U+2028 and others too."""
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    rest = ""
+    async for text in answer.aiter_text():
+        *lines, rest = (rest + newlines.decode(text)).split("\n")
+        for line in lines:
+            yield line
