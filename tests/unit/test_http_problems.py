@@ -59,6 +59,7 @@ RAISED: list[tuple[Exception, int, str]] = [
     (NotFound("there is no letter 7"), 404, "not_found"),
     (Unreachable("away"), 503, "unavailable"),
     (ConnectionRefusedError("postgresql://user:secret@host"), 503, "unavailable"),
+    (TimeoutError(), 503, "unavailable"),
     (KeyError("secret"), 500, "internal_error"),
 ]
 

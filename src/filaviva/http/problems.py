@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from filaviva.database.transaction import unreachable
+from filaviva.database.transaction import unreachable, words
 from filaviva.errors import Flaw, Gone, NotFound, Rejected, Unreachable
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -205,7 +205,7 @@ def flaw(location: Sequence[str | int], detail: str) -> Flaw:
 async def _unreachable(request: Request, raised: Exception) -> Response:
     if not isinstance(raised, Unreachable) and not unreachable(raised):
         raise raised
-    log.warning("unavailable", path=request.url.path, why=str(raised).splitlines()[0][:200])
+    log.warning("unavailable", path=request.url.path, why=words(raised)[:200])
     detail = "the database does not answer; nothing was changed that we know of, try again"
     return problem(request, 503, "unavailable", detail, retry_after=1)
 
