@@ -1,0 +1,82 @@
+"""What comes and goes, who carries it, and who did what."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    Table,
+    Text,
+    Uuid,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+from filaviva.database.tables.schema import metadata
+
+inbox = Table(
+    "inbox",
+    metadata,
+    Column("consumer", Text, primary_key=True),
+    Column("message_id", Text, primary_key=True),
+    Column("body_hash", LargeBinary),
+    Column("received_at", DateTime(timezone=True), nullable=False),
+    Column("duplicates", Integer, nullable=False),
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", BigInteger, primary_key=True),
+    Column("exchange", Text, nullable=False),
+    Column("routing_key", Text, nullable=False),
+    Column("message_id", Text, nullable=False),
+    Column("event_id", Text),
+    Column("type", Text, nullable=False),
+    Column("data", JSONB, nullable=False),
+    Column("job_id", Uuid),
+    Column("epoch", BigInteger),
+    Column("correlation_id", Text),
+    Column("traceparent", Text),
+    Column("priority", SmallInteger),
+    Column("not_before", DateTime(timezone=True)),
+    Column("mandatory", Boolean, nullable=False),
+    Column("attributes", JSONB),
+    Column("locked_until", DateTime(timezone=True), nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("parked_at", DateTime(timezone=True)),
+    Column("error", Text),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("service", Text, nullable=False),
+    Column("app", Text),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("queues", ARRAY(Text), nullable=False),
+    Column("reads", JSONB, nullable=False),
+    Column("slots", Integer, nullable=False),
+    Column("busy", Integer, nullable=False),
+    Column("watermarks", JSONB, nullable=False),
+    Column("started_at", DateTime(timezone=True), nullable=False),
+    Column("last_seen_at", DateTime(timezone=True), nullable=False),
+    Column("stopped_at", DateTime(timezone=True)),
+)
+
+audit_log = Table(
+    "audit_log",
+    metadata,
+    Column("id", BigInteger, primary_key=True),
+    Column("at", DateTime(timezone=True), nullable=False),
+    Column("author", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("tenant", Text),
+    Column("target", Text),
+    Column("data", JSONB, nullable=False),
+)
