@@ -1,4 +1,8 @@
-"""Idle latency: one job at a time, from the submission to the time its effect was written."""
+"""Idle latency: from the submission of a lone job to the time its effect was written.
+
+Idle means that nothing happened just before: a job comes every 50 ms. Without that pause a loop
+that publishes again as soon as it sees its effect keeps broker and caches awake for itself alone.
+"""
 
 import asyncio
 import subprocess
@@ -20,6 +24,7 @@ from filaviva.operations.submit import Submitter
 from filaviva.relay import Relay
 
 WARM_UP = 20
+PAUSE = 0.05
 Submit = Callable[[int], Awaitable[None]]
 
 
@@ -105,6 +110,7 @@ async def _one_by_one(servers: Servers, submit: Submit, count: int) -> list[floa
     for n in range(count + WARM_UP):
         sent[n] = time.time()
         await submit(n)
+        await asyncio.sleep(PAUSE)  # and no question meanwhile: it would compete with the answer
         question = f"SELECT count(*) FROM bench.effects WHERE n = {n}"
         await until(connection, question, 1, seconds=20, every=0.002)
     rows = await connection.fetch(
