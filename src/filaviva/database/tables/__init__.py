@@ -17,6 +17,7 @@ from filaviva.database.tables.fairness import (
     upcoming,
 )
 from filaviva.database.tables.registry import api_keys, contract_uses, contracts, schedules
+from filaviva.database.tables.schema import metadata
 from filaviva.database.tables.transport import audit_log, inbox, outbox, workers
 from filaviva.database.tables.work import (
     attempts,
@@ -27,7 +28,6 @@ from filaviva.database.tables.work import (
     steps,
     tombstones,
 )
-from filaviva.database.tables.schema import metadata
 
 __all__ = [
     "api_keys",
