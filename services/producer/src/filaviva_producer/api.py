@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from fastapi import APIRouter
 
 from filaviva.http import Application
-from filaviva_producer import documents
+from filaviva_producer import submission_documents
 from filaviva_producer.submitting import Submitting
 
 
@@ -29,5 +29,5 @@ class Api(Application):
     def openapi(self) -> dict[str, Any]:
         """Describe the API, the plain route included."""
         if self.openapi_schema is None:
-            documents.describe(super().openapi())
+            submission_documents.describe(super().openapi())
         return super().openapi()

@@ -8,7 +8,8 @@ from pydantic import Field
 from filaviva.cron import MISSED, OVERLAPS
 from filaviva.http import documented
 from filaviva.operations.scheduling import JOB
-from filaviva_producer.documents import SUBMISSION, Shape
+from filaviva_producer.documents import Shape
+from filaviva_producer.submission_documents import SUBMISSION
 
 
 class ScheduleSummary(Shape):
