@@ -4,13 +4,14 @@ Before: an event. After: the broker has routed and confirmed it; it is as safe a
 May happen twice: with the same id it is the same event to every handler.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Self
+from typing import Any, Protocol, Self
 from uuid import UUID
 
 import uuid_utils
 
-from filaviva import events
+from filaviva import canonical, events
 from filaviva.broker.messages import Confirmed, Outgoing
 from filaviva.broker.publisher import Publisher as BrokerPublisher
 from filaviva.broker.topology import Topology
@@ -18,15 +19,32 @@ from filaviva.errors import NotPublished
 from filaviva_contracts import Contract, Envelope
 
 
+class Contents(Protocol):
+    """Whoever keeps what is too large for a message: a `filaviva.Client`."""
+
+    async def put_content(self, content: Any) -> str:
+        """Keep it; give the reference that leads to it."""
+        ...
+
+
 class Publisher:
     """`async with Publisher(url, source="/billing") as publisher: await publisher.publish(event)`.
 
-    One for each process: it keeps its connection, and many tasks may publish at once.
+    One for each process: it keeps its connection, and many tasks may publish at once. With
+    `contents=Client(…)` what is too large for a message is put there first, and sent by reference.
     """
 
-    def __init__(self, url: str, *, source: str, confirm_timeout: float = 10) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        source: str,
+        confirm_timeout: float = 10,
+        contents: Contents | None = None,
+    ) -> None:
         self._publisher = BrokerPublisher(url, confirm_timeout=confirm_timeout)
         self._source = source
+        self._contents = contents
         self._exchange = Topology().events
 
     async def __aenter__(self) -> Self:
@@ -64,7 +82,7 @@ class Publisher:
         message = Outgoing(
             exchange=self._exchange,
             routing_key=envelope.type,
-            body=_checked(envelope),
+            body=await self._body(envelope),
             message_id=events.message_id(events.read(envelope)),
             type=envelope.type,
             correlation_id=correlation_id,
@@ -77,12 +95,15 @@ class Publisher:
             raise NotPublished(f"{envelope.type}: {outcome.why}", event_id=envelope.id)
         return envelope.id
 
-
-def _checked(envelope: Envelope) -> bytes:
-    body = envelope.encode()
-    if len(body) > events.LARGEST:
-        raise ValueError(
-            f"{envelope.type}: found {len(body)} bytes, expected at most {events.LARGEST}; "
-            "put large content elsewhere"
-        )
-    return body
+    async def _body(self, envelope: Envelope) -> bytes:
+        body = envelope.encode()
+        if len(body) <= events.LARGEST:
+            return body
+        if self._contents is None:
+            raise ValueError(
+                f"{envelope.type}: found {len(body)} bytes, expected at most {events.LARGEST}; "
+                "larger data goes by reference: Publisher(…, contents=Client(…))"
+            )
+        dataref = await self._contents.put_content(canonical.parse(envelope.data))
+        extensions = {**envelope.extensions, "dataref": dataref}
+        return replace(envelope, data="null", extensions=extensions).encode()

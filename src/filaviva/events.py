@@ -99,12 +99,17 @@ def read(envelope: Envelope) -> Event:
         version=version,
         source=envelope.source,
         id=envelope.id,
-        tenant=_tenant(envelope.extensions.get(TENANT, DEFAULT_TENANT)),
+        tenant=tenant_of(envelope),
         data=envelope.data,
         body_hash=_meaning(wire_type(kind, version), envelope.data),
         correlation_id=_within(envelope.correlationid or envelope.id, _LONGEST_SHORT),
         traceparent=_traceparent(envelope.traceparent),
     )
+
+
+def tenant_of(envelope: Envelope) -> str:
+    """Tell whose event it is."""
+    return _tenant(envelope.extensions.get(TENANT, DEFAULT_TENANT))
 
 
 def message_id(event: Event) -> str:

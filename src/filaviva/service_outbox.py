@@ -144,7 +144,8 @@ def _storable(event: Contract) -> str:
     if len(text.encode()) > events.LARGEST:
         raise ValueError(
             f"{event.contract_type}: found {len(text.encode())} bytes, expected at most "
-            f"{events.LARGEST}; put large content elsewhere"
+            f"{events.LARGEST}: publish it with POST /v1/events, which takes more, or put large "
+            "content elsewhere"
         )
     try:
         canonical.parse(text)

@@ -229,6 +229,9 @@ class RetentionGroup(Group):
         validate_default=True,
     )
     audit_days: Days = Field(default=365, description="who did what")
+    contents_days: Days = Field(
+        default=30, description="contents of events sent by reference, since they were last read"
+    )
     tombstones_days: Days = Field(
         default=365, description="how long a removed job is answered with 410 and not with 404"
     )

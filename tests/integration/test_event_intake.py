@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from filaviva import App, Contract
+from filaviva import App, Contract, contents
 from filaviva.broker.delivery import Delivery
 from filaviva.broker.topology import Topology
 from filaviva.events import Publishers
@@ -249,3 +249,17 @@ async def test_what_a_newer_publisher_has_added_stays_in_the_job(intake: Intake)
     assert job["payload"] == '{"number": 1, "addedLater": {"exact": 0.10}}'
     (use,) = await intake.jobs.all("SELECT type, version, source FROM filaviva.contract_uses")
     assert use == {"type": "invoice.issued", "version": 1, "source": "event:shop"}
+
+
+async def test_an_event_is_taken_in_with_its_content_wherever_that_lies(intake: Intake) -> None:
+    await intake.publish(app(book="llm"))
+    async with intake.jobs.engine.begin() as connection:
+        kept = await contents.keep(connection, "default", '{"number": 5.10}')
+    for number, dataref in enumerate((kept.dataref, f"{kept.dataref[:-1]}x", "s3://elsewhere")):
+        referring = Envelope(id=f"{number}", source="shop", type="invoice.issued.v1")
+        intake.deliver(referring.with_attributes({"dataref": dataref}).encode())
+    await intake.all_gone(3)
+
+    (job,) = await intake.jobs.all("SELECT CAST(payload AS text) AS payload FROM filaviva.jobs")
+    assert job["payload"] == '{"number": 5.10}'
+    assert len(intake.held.dead) == 2

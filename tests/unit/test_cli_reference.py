@@ -15,6 +15,7 @@ from filaviva.outcome import ErrorClass
 from filaviva_contracts.wire import WIRE
 from filaviva_dlq_handler.api import Routes
 from filaviva_producer.canceling import Canceling
+from filaviva_producer.contents import Contents
 from filaviva_producer.contracts import Contracts
 from filaviva_producer.describing import Describing
 from filaviva_producer.erasing import Erasing
@@ -83,6 +84,7 @@ def test_every_route_is_on_the_page_of_the_http_api() -> None:
         Erasing(means),
         Describing(means),
         Contracts(means),
+        Contents(means, means),
         Retrying(means, means, means, means),
         Scheduling(means, means, means),
         Publishing(means, means, means, means, means),

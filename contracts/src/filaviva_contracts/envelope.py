@@ -73,6 +73,12 @@ class Envelope:
         """Name the contract's type and version; None if the type names no version."""
         return parse_wire_type(self.type)
 
+    @property
+    def dataref(self) -> str | None:
+        """Name where its data lies, if that is not in it."""
+        found = self.extensions.get("dataref")
+        return found if isinstance(found, str) and self.data == "null" else None
+
     def with_attributes(self, attributes: Mapping[str, Any]) -> "Envelope":
         """Give the same event with these attributes; unknown names are extensions."""
         known = {name: value for name, value in attributes.items() if name in _KNOWN}
@@ -91,7 +97,7 @@ class Envelope:
         if self.time is not None:
             attributes["time"] = self.time.astimezone(UTC).isoformat().replace("+00:00", "Z")
         head = _encoder.encode({**self.extensions, **attributes})
-        return f'{head[:-1]},"data":{self.data}}}'.encode()
+        return head.encode() if self.dataref else f'{head[:-1]},"data":{self.data}}}'.encode()
 
     @classmethod
     def decode(

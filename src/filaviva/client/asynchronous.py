@@ -82,6 +82,11 @@ class Client:
         told = loads(answer.content)
         return Job(self, told["jobId"], result, duplicate=told["duplicate"])
 
+    async def put_content(self, content: Any) -> str:
+        """Keep data that is too large for a message; give the `dataref` of an event with it."""
+        answer = await self._transport.call("POST", "/v1/contents", body=content)
+        return str(loads(answer.content)["dataref"])
+
     def job(self, job_id: UUID | str, *, result: type[T] | Any = Any) -> "Job[T]":
         """Take up a job that was submitted before; nothing is asked yet."""
         return Job(self, str(job_id), result)

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from filaviva import canonical
 from filaviva.database.fetch import fetch
 from filaviva.errors import Rejected
 from filaviva.operations import audit, jobs
@@ -92,6 +93,18 @@ UPDATE filaviva.jobs SET payload = 'null', result = NULL, progress = progress - 
 WHERE id = ANY($1::uuid[])
 """,
 )
+# A handler's job type has its event before the colon.
+_OF_EVENTS = """
+SELECT tenant, payload::text FROM filaviva.jobs
+WHERE id = ANY($1::uuid[]) AND type LIKE '%:%'
+"""
+_CONTENTS = """
+DELETE FROM filaviva.contents AS contents USING (
+    SELECT tenant, sha256 FROM filaviva.contents
+    JOIN unnest($1::text[], $2::bytea[]) AS x(tenant, meaning) USING (tenant, meaning)
+    ORDER BY tenant, sha256 FOR UPDATE OF contents) AS gone
+WHERE contents.tenant = gone.tenant AND contents.sha256 = gone.sha256
+"""
 _WITHOUT_DATA = """
 SELECT id, erased_at IS NOT NULL FROM filaviva.jobs
 WHERE id = ANY($1::uuid[]) AND (erased_at IS NOT NULL OR 'payload' = ANY(removed))
@@ -116,6 +129,7 @@ async def erase(connection: AsyncConnection, job_id: UUID, reach: Reach, *, auth
     for statement in _LOCKS:
         await connection.exec_driver_sql(statement, (ids,))
     await _refuse_replayed(connection, ids)
+    await _forget_contents(connection, ids)
     for statement in _ERASE:
         await connection.exec_driver_sql(statement, (ids,))
     await audit.record(
@@ -129,6 +143,15 @@ async def erase(connection: AsyncConnection, job_id: UUID, reach: Reach, *, auth
     erased = await jobs.get(connection, job_id, reach)
     assert erased.erased_at is not None  # noqa: S101 - written above
     return Erased(job_id, erased.erased_at, len(ids) - 1)
+
+
+async def _forget_contents(connection: AsyncConnection, ids: Sequence[UUID]) -> None:
+    """Remove what an event's data was kept as, if it was sent by reference."""
+    data = await fetch(connection, _OF_EVENTS, (ids,))
+    meant = sorted({(row[0], canonical.fingerprint(canonical.parse(row[1]))) for row in data})
+    if meant:
+        tenants, meanings = zip(*meant, strict=True)
+        await connection.exec_driver_sql(_CONTENTS, (list(tenants), list(meanings)))
 
 
 async def without_data(connection: AsyncConnection, ids: Collection[UUID]) -> dict[UUID, str]:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import events, inbox, outbox
+from filaviva import contents, events, inbox, outbox
 from filaviva.broker.topology import Topology
 from filaviva.database.fetch import fetch
 from filaviva.errors import Rejected
@@ -24,6 +24,9 @@ from filaviva.operations.quotas import Quotas
 from filaviva.outbox import NewMessage, OutboxRow
 from filaviva.turns import Gate
 from filaviva_contracts.names import wire_type
+
+# A message has 64 KiB; what its attributes take is bounded by the request's shape.
+_CARRIED: Final = 48 * 1024
 
 _JOBS: Final = """
 SELECT id, type, state FROM filaviva.jobs
@@ -68,11 +71,22 @@ async def publish(  # noqa: PLR0913 - what comes, from whom, and what bounds it
         raise _reused(event)
     rows = [*taken.rows]
     if first:
-        rows += await outbox.add(connection, [_copy(event, attributes)])
+        data, more = await _carried(connection, event, attributes)
+        rows += await outbox.add(connection, [_copy(event, data, more)])
     found = await fetch(connection, _JOBS, (event.tenant, list(taken.keys)))
     jobs = [EventJob(row[0], row[1], row[2], row[0] not in taken.created) for row in found]
     duplicate = all(job.duplicate for job in jobs) if jobs else not first
     return Published(jobs, duplicate, rows)
+
+
+async def _carried(
+    connection: AsyncConnection, event: Event, attributes: Mapping[str, Any]
+) -> tuple[str, Mapping[str, Any]]:
+    """Give the data of the copy, and its attributes: what is too large goes by reference."""
+    if len(event.data.encode()) <= _CARRIED:
+        return event.data, attributes
+    kept = await contents.keep(connection, event.tenant, event.data)
+    return "null", {**attributes, "dataref": kept.dataref}
 
 
 async def _first(connection: AsyncConnection, event: Event) -> bool:
@@ -88,7 +102,7 @@ def _reused(event: Event) -> Rejected:
     return Rejected("idempotency_key_reused", detail, status=422)
 
 
-def _copy(event: Event, attributes: Mapping[str, Any]) -> NewMessage:
+def _copy(event: Event, data: str, attributes: Mapping[str, Any]) -> NewMessage:
     kind = wire_type(event.type, event.version)
     return NewMessage(
         exchange=Topology().events,
@@ -96,7 +110,7 @@ def _copy(event: Event, attributes: Mapping[str, Any]) -> NewMessage:
         message_id=events.message_id(event),
         event_id=event.id,
         type=kind,
-        data=event.data,
+        data=data,
         correlation_id=event.correlation_id,
         traceparent=event.traceparent,
         attributes=json.dumps(dict(attributes)),

@@ -71,6 +71,7 @@ class Foreign:
     version: int | None
     data: str
     event: Event | None = None
+    dataref: str | None = None  # then the event's content lies there, and is not in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,8 @@ def _foreign(envelope: Envelope) -> Foreign:
     if envelope.contract is None:
         return Foreign(storable(envelope.type, 200), None, envelope.data)
     type_, version = envelope.contract
-    return Foreign(storable(type_, 200), version, envelope.data, events.read(envelope))
+    dataref = _text(envelope.dataref)
+    return Foreign(storable(type_, 200), version, envelope.data, events.read(envelope), dataref)
 
 
 def _death(headers: Mapping[str, Any]) -> Death:

@@ -24,6 +24,7 @@ from filaviva.outbox import OutboxRow
 from filaviva_dlq_handler import gate, job_rows
 from filaviva_dlq_handler.arrival import Arrival, DeadJob, DeadWakeUp, Foreign
 from filaviva_dlq_handler.judge import (
+    CONTENT_MISSING,
     INVALID_DATA,
     Close,
     File,
@@ -221,14 +222,15 @@ def _letter(arrival: Arrival, verdict: File, group_id: UUID) -> NewLetter:
 
 # What says that a message and its contract do not fit, and not that a job failed.
 _VIOLATIONS = frozenset({"undecodable", "oversize", "unknown_type", "unsupported_version"})
+_CODES = {INVALID_DATA: "invalid_data", CONTENT_MISSING: "content_missing"}
 
 
 def _violation(verdict: File) -> tuple[str | None, int | None, str] | None:
     version = verdict.job.version if verdict.job else verdict.version
     if verdict.reason in _VIOLATIONS:
         return _type(verdict), version, verdict.reason
-    invalid = verdict.error.get("code") == INVALID_DATA
-    return (_type(verdict), version, "invalid_data") if invalid else None
+    reason = _CODES.get(str(verdict.error.get("code")))
+    return None if reason is None else (_type(verdict), version, reason)
 
 
 def _type(verdict: File) -> str | None:

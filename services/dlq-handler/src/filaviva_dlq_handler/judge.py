@@ -14,6 +14,7 @@ from filaviva_dlq_handler.arrival import Arrival, DeadJob, DeadWakeUp, Foreign, 
 # A job may be innocent: the broker also counts what waited beside a crashing one.
 DELIVERY_LIMITS = 3
 INVALID_DATA = "InvalidData"
+CONTENT_MISSING = "ContentMissing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +169,18 @@ def _why(foreign: Foreign, arrival: Arrival, known: Knowledge) -> tuple[str, dic
         there = ", ".join(map(str, sorted(versions)))
         why = f"found version {foreign.version} of {foreign.type}, published is {there}"
         return "unsupported_version", _error("invalid_input", "UnsupportedVersion", why)
-    flaws = known.flaws(foreign.type, foreign.version, canonical.parse(foreign.data))
+    return "terminal", _refused(foreign, known.flaws)
+
+
+def _refused(foreign: Foreign, check: Callable[[str, int, Any], Sequence[Flaw]]) -> dict[str, Any]:
+    if foreign.dataref is not None:
+        why = f"its content was not found at {foreign.dataref}: put it there, then replay"
+        return _error("invalid_input", CONTENT_MISSING, why)
+    flaws = check(foreign.type, foreign.version or 0, canonical.parse(foreign.data))
     if flaws:
         why = f"it does not fit its contract at {flaws[0].pointer or '/'}: {flaws[0].detail}"
-        return "terminal", _error("invalid_input", INVALID_DATA, why)
-    return "terminal", _error("terminal", "Rejected", "a worker refused the message")
+        return _error("invalid_input", INVALID_DATA, why)
+    return _error("terminal", "Rejected", "a worker refused the message")
 
 
 def _nobodys(job_id: UUID) -> File:

@@ -15,7 +15,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva import events
+from filaviva import contents, events
 from filaviva.database.transaction import DATABASE_ERRORS, transact
 from filaviva.events import Event
 from filaviva.operations import failure_groups
@@ -106,7 +106,11 @@ class WaitingEvents:
 async def release(connection: AsyncConnection) -> Released:
     """Make jobs of the events that can be read by now, in the caller's transaction."""
     letters = (await connection.exec_driver_sql(_READABLE, (_MOST,))).all()
-    read = {letter.id: event for letter in letters if (event := _event(letter)) is not None}
+    read = {
+        letter.id: event
+        for letter in letters
+        if (event := await _event(connection, letter)) is not None
+    }
     if not read:
         return Released()
     taken = await take(connection, list(read.values()), queue=None)
@@ -117,8 +121,10 @@ async def release(connection: AsyncConnection) -> Released:
     return Released(len(read), taken.rows, taken.created)
 
 
-def _event(letter: Any) -> Event | None:
+async def _event(connection: AsyncConnection, letter: Any) -> Event | None:
     try:
-        return events.read(Envelope.decode(letter.raw, letter.content_type, letter.headers))
+        envelope = Envelope.decode(letter.raw, letter.content_type, letter.headers)
+        found = await contents.resolved(connection, envelope)
+        return None if found is None else events.read(found)
     except Undecodable:  # it could be read when it was filed; a later release may be stricter
         return None

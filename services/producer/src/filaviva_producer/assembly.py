@@ -30,6 +30,7 @@ from filaviva.turns import Turns
 from filaviva.uses import Uses
 from filaviva_producer.api import Api, Routes
 from filaviva_producer.canceling import Canceling
+from filaviva_producer.contents import Contents
 from filaviva_producer.contracts import Contracts
 from filaviva_producer.describing import Describing
 from filaviva_producer.erasing import Erasing
@@ -171,10 +172,11 @@ def _routes(parts: Parts, links: Links | None) -> Iterator[Routes]:
     yield Erasing(engine)
     yield Describing(registry)
     yield Contracts(registry)
+    yield Contents(engine, pressure, most)
     yield Scheduling(engine, registry, parts.submitter, most, callbacks)
     quotas = Quotas(parts.limits)
     turns, uses = parts.turns, parts.uses
-    yield Publishing(engine, hand_over, registry, pressure, metrics, turns, quotas, uses)
+    yield Publishing(engine, hand_over, registry, pressure, metrics, turns, quotas, uses, most)
     if links is not None:
         yield Page(engine, links, streaming, actions(canceling, retrying))
 

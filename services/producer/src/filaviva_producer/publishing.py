@@ -34,12 +34,15 @@ from filaviva.violations import Violations
 from filaviva_contracts.envelope import Envelope
 from filaviva_contracts.names import parse_wire_type, wire_type
 from filaviva_producer import event_documents as documents
+from filaviva_producer.contents import too_large
 from filaviva_producer.contracts import notices
 from filaviva_producer.idempotency import idempotency_key
 from filaviva_producer.pressure import Pressure
 
 SOURCE = "/v1/events"
 _EXTENSION = re.compile(r"[a-z0-9]{1,20}", re.ASCII)
+# With the data that a message carries, less than an event may have.
+_ATTRIBUTES = 12 * 1024
 _TOO_LARGE, _UNSTORABLE = "23514", "22"
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=500)]
@@ -105,6 +108,7 @@ class Publishing:
     turns: Turns | None = None
     quotas: Quotas | None = None
     uses: Uses | None = None
+    max_data_bytes: int = 256 * 1024
 
     def router(self) -> APIRouter:
         """Give the route."""
@@ -138,7 +142,7 @@ class Publishing:
             correlationid=body.correlationid or request.state.request_id,
             traceparent=body.traceparent or request.headers.get("traceparent"),
         ).with_attributes(attributes)
-        _check(envelope, contract, body, writer.tenant)
+        _check(envelope, contract, body, writer.tenant, self.max_data_bytes)
         published = await self._publish(envelope, attributes, writer)
         self.hand_over(published.rows)
         self._count(published.jobs)
@@ -198,8 +202,12 @@ def _contract(body: EventBody, writer: Principal, registry: Registry) -> Registe
     raise Rejected("unknown_contract", detail, status=422, flaws=[flaw])
 
 
-def _check(envelope: Envelope, contract: Registered, body: EventBody, tenant: str) -> None:
-    if len(envelope.encode()) > events.LARGEST:
+def _check(
+    envelope: Envelope, contract: Registered, body: EventBody, tenant: str, most: int
+) -> None:
+    if (size := len(envelope.data.encode())) > most:
+        raise too_large(size, most)
+    if len(replace(envelope, data="null").encode()) > _ATTRIBUTES:
         raise _too_large()
     if (body.model_extra or {}).get(events.TENANT, tenant) != tenant:
         raise Rejected("forbidden", "the API key belongs to another tenant", status=403)
@@ -211,8 +219,8 @@ def _check(envelope: Envelope, contract: Registered, body: EventBody, tenant: st
 
 
 def _too_large() -> Rejected:
-    detail = f"an event has {events.LARGEST} bytes at most; put large content elsewhere"
-    return Rejected("data_too_large", detail, status=413, flaws=[Flaw("/data", detail)])
+    detail = f"the attributes of an event have {_ATTRIBUTES} bytes at most"
+    return Rejected("data_too_large", detail, status=413, flaws=[Flaw("", detail)])
 
 
 def _written(moment: datetime) -> str:

@@ -78,6 +78,17 @@ DELETE FROM filaviva.contract_uses AS uses USING (
 WHERE (uses.type, uses.version, uses.day, uses.source)
     = (old.type, old.version, old.day, old.source)
 """
+# What an open letter still names is kept: it may be sent back.
+_CONTENTS = """
+DELETE FROM filaviva.contents AS contents USING (
+    SELECT tenant, sha256 FROM filaviva.contents AS unused
+    WHERE used_at < now() - 86400 * $1::float8 * interval '1 second' AND NOT EXISTS (
+        SELECT FROM filaviva.dead_letters AS letter
+        WHERE letter.status IN ('open', 'replaying') AND letter.job_id IS NULL
+            AND position(convert_to(encode(unused.sha256, 'hex'), 'UTF8') IN letter.raw) > 0)
+    ORDER BY tenant, sha256 LIMIT $2 FOR UPDATE SKIP LOCKED) AS old
+WHERE contents.tenant = old.tenant AND contents.sha256 = old.sha256
+"""
 
 
 async def inbox_blocks(connection: AsyncConnection) -> int:
@@ -121,3 +132,8 @@ async def submission_keys(connection: AsyncConnection, limit: int) -> int:
 async def contract_uses(connection: AsyncConnection, days: float, limit: int) -> int:
     """Forget who used which version of a contract so long ago."""
     return (await connection.exec_driver_sql(_USES, (days, limit))).rowcount
+
+
+async def contents(connection: AsyncConnection, days: float, limit: int) -> int:
+    """Remove contents that nobody has put or read for so long."""
+    return (await connection.exec_driver_sql(_CONTENTS, (days, limit))).rowcount

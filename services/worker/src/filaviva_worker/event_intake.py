@@ -26,6 +26,7 @@ from filaviva.service import wait
 from filaviva.uses import Uses
 from filaviva_contracts.envelope import Envelope, Undecodable
 from filaviva_worker.facts import Facts, NotRun
+from filaviva_worker.referenced import Referenced
 
 log = structlog.get_logger("filaviva")
 
@@ -68,19 +69,27 @@ class EventIntake:
         self._uses = uses
         self._waiting: list[Arrived] = []
         self._turning: asyncio.Task[None] | None = None
+        self._referenced = Referenced(engine, facts, self._admit)
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
         """Give back what the database, being away, keeps us from storing."""
         self._stopping.set()
+        self._referenced.stop()
 
     def take(self, delivery: Delivery, consumer: Consumer) -> None:
         """Take a delivery over; what is no event goes to the dead letters."""
-        event = read(delivery)
-        if event is None:
+        found = read(delivery)
+        if found is None:
             self._facts.not_run(NotRun("unreadable"))
             consumer.reject(delivery)
-        elif not self._publishers.may_name(delivery.user, event.tenant):
+        elif isinstance(found, Envelope):
+            self._referenced.take(found, delivery, consumer)
+        else:
+            self._admit(found, delivery, consumer)
+
+    def _admit(self, event: Event, delivery: Delivery, consumer: Consumer) -> None:
+        if not self._publishers.may_name(delivery.user, event.tenant):
             self._facts.not_run(NotRun("forbidden"))
             consumer.reject(delivery)
         else:
@@ -162,8 +171,11 @@ class EventIntake:
             asyncio.get_running_loop().call_later(_AGAIN, self._wait, arrived)
 
 
-def read(delivery: Delivery) -> Event | None:
-    """Read the event in a delivery; None if it is none, or one of our own that went astray."""
+def read(delivery: Delivery) -> Event | Envelope | None:
+    """Read the event in a delivery; None if it is none, or one of our own that went astray.
+
+    An Envelope names where its content lies.
+    """
     if len(delivery.body) > events.LARGEST:
         return None
     try:
@@ -171,4 +183,6 @@ def read(delivery: Delivery) -> Event | None:
         event = events.read(envelope)
     except Undecodable:
         return None
-    return None if event.type.startswith("filaviva.") else event
+    if event.type.startswith("filaviva."):
+        return None
+    return event if envelope.dataref is None else envelope

@@ -18,7 +18,7 @@ from filaviva.database.tables.fairness import (
 )
 from filaviva.database.tables.registry import api_keys, contract_uses, contracts, schedules
 from filaviva.database.tables.schema import metadata
-from filaviva.database.tables.transport import audit_log, inbox, outbox, workers
+from filaviva.database.tables.transport import audit_log, contents, inbox, outbox, workers
 from filaviva.database.tables.work import (
     attempts,
     batches,
@@ -34,6 +34,7 @@ __all__ = [
     "attempts",
     "audit_log",
     "batches",
+    "contents",
     "contract_uses",
     "contracts",
     "dead_letters",

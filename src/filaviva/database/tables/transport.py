@@ -80,3 +80,14 @@ audit_log = Table(
     Column("target", Text),
     Column("data", JSONB, nullable=False),
 )
+
+contents = Table(
+    "contents",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("sha256", LargeBinary, primary_key=True),
+    Column("data", Text, nullable=False),
+    Column("meaning", LargeBinary, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("used_at", DateTime(timezone=True), nullable=False),
+)
