@@ -171,3 +171,17 @@ async def test_erasing_a_job_erases_what_it_was_sent_as(press: Producer, morgue:
 
     (left,) = await morgue.all("SELECT data FROM filaviva.contents")
     assert json.loads(left["data"]) == {"somebody": "else's"}
+
+
+@pytest.mark.parametrize("version", [1, 9])
+async def test_a_reference_lets_nobody_speak_for_another_tenant(
+    morgue: Morgue, version: int
+) -> None:
+    morgue.contracts["book.written"] = (1,)
+    event = Envelope(id="b-1", source="/press", type=f"book.written.v{version}")
+    named = event.with_attributes({"dataref": "/v1/contents/sha256-00", "tenant": "acme"})
+
+    await morgue.file(Sent(body=named.encode(), headers=died("rejected")))
+
+    (letter,) = await morgue.letters()
+    assert letter["reason"] == "forbidden"

@@ -118,6 +118,8 @@ def _event(arrival: Arrival, known: Knowledge) -> Event | None:
     if arrival.death.reason != "rejected" or not isinstance(arrival.content, Foreign):
         return None
     event = arrival.content.event
+    if arrival.content.dataref is not None:
+        return None  # nobody here knows what it says
     if event is None or not known.publishers.may_name(arrival.user, event.tenant):
         return None
     return event
