@@ -5,7 +5,7 @@
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 MEMBERS := $(wildcard pyproject.toml contracts/pyproject.toml services/*/pyproject.toml examples/*/pyproject.toml)
-SHORT := not soak and not bench and not browser
+SHORT := not soak and not bench and not browser$(if $(shell command -v npm), , and not node)
 SOURCES := src contracts services examples tests
 
 help: ## print this list

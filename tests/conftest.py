@@ -14,4 +14,5 @@ pytest_plugins = [
     "fixtures.lone",
     "fixtures.trap",
     "fixtures.receiver",
+    "fixtures.typescript",
 ]

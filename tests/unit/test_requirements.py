@@ -1,11 +1,16 @@
 """requirements/: pinned, hashed, and silent about where packages come from."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-FILES = sorted((Path(__file__).parents[2] / "requirements").glob("*.txt"))
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "requirements").glob("*.txt"))
+LOCKS = [
+    ROOT / folder / "package-lock.json" for folder in ("examples/typescript", "tests/asyncapi")
+]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -24,3 +29,12 @@ def test_an_image_has_the_versions_that_were_tested() -> None:
     }
     assert pins["runtime.txt"] <= pins["all.txt"]
     assert pins["build.txt"] <= pins["all.txt"]
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.parent.name)
+def test_a_package_is_pinned_with_a_hash_and_names_no_host(lock: Path) -> None:
+    packages = json.loads(lock.read_text())["packages"]
+    installed = [package for path, package in packages.items() if path]
+    assert installed
+    assert all(package["integrity"].startswith("sha512-") for package in installed)
+    assert not any("resolved" in package for package in installed)

@@ -1,7 +1,7 @@
 """What the document tells of a contract, wherever it was found."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -9,7 +9,7 @@ from filaviva.app import App
 from filaviva.registry import Registered
 from filaviva.specimen import specimen
 from filaviva_contracts import Contract
-from filaviva_contracts.names import wire_type
+from filaviva_contracts.names import event_of, wire_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,7 @@ class Told:
     result_schema: Mapping[str, Any] | None = None
     queue: str | None = None
     event: str | None = None  # the event that it handles
+    handled: bool = True  # by a handler that is there now
     deprecated: bool = False
     example: Any = None
 
@@ -50,30 +51,42 @@ def _registered(each: Registered) -> Told:
         result_schema=each.result_schema,
         queue=each.queue,
         event=each.event,
-        deprecated=each.deprecated,
+        handled=each.queue is not None and not each.deprecated,
+        deprecated=each.deprecated or each.sunset is not None,
         example=specimen(each.schema),
     )
 
 
 def of_app(app: App) -> list[Told]:
-    """Tell of what an app would publish."""
-    handlers = app.all_handlers()
-    jobs = [
-        _of(
-            handler.contract,
-            type=handler.job_type,
-            queue=handler.queue,
-            event=handler.event,
-            result_schema=handler.returns.schema,
-        )
-        for handler in handlers
-    ]
+    """Tell of what an app would publish, as far as its code has the models."""
+    jobs = list(_jobs(app))
+    known = {(job.type, job.version) for job in jobs}
     events = {
-        (handler.event, handler.version): handler.contract
-        for handler in handlers
-        if handler.event is not None and app.find(handler.event, handler.version) is None
+        (job.event, job.version): job for job in jobs if (job.event, job.version) not in known
     }
-    return [*jobs, *(_of(contract) for _, contract in sorted(events.items()))]
+    return jobs + [
+        replace(job, type=event, event=None, queue=None, result_schema=None)
+        for (event, _), job in events.items()
+        if event is not None
+    ]
+
+
+def _jobs(app: App) -> Iterator[Told]:
+    for kind, versions in app.reads().items():
+        for version in versions:
+            handler = app.find(kind, version)
+            event = (event_of(kind), version)
+            if handler is None or (handler.upcasters and event not in app.old_contracts):
+                continue
+            contract = app.old_contracts[event] if handler.upcasters else handler.contract
+            yield _of(
+                contract,
+                type=kind,
+                queue=handler.queue,
+                event=handler.event,
+                result_schema=handler.returns.schema,
+                deprecated=event in app.sunsets,
+            )
 
 
 def of_contract(contract: type[Contract]) -> Told:

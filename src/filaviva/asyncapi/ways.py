@@ -66,11 +66,7 @@ def of_events(known: Sequence[Told], topology: Topology) -> Iterator[Way]:
 
 
 def _handles(handler: Told, event: Told) -> bool:
-    return (handler.event, handler.version, handler.deprecated) == (
-        event.type,
-        event.version,
-        False,
-    )
+    return handler.handled and (handler.event, handler.version) == (event.type, event.version)
 
 
 def of_lifecycle(topology: Topology) -> Iterator[Way]:
