@@ -183,6 +183,20 @@ async def test_an_option_that_does_not_exist_is_refused_here(client: Client) -> 
         await client.submit("test.echo", {"n": 1}, run_at=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
+async def test_what_failed_is_repeated_once_though_the_answer_was_lost(producer: Producer) -> None:
+    network = Lossy(None, lost)
+    async with through(producer, network) as client:
+        job = await client.submit("test.echo", {"n": 1})
+        await producer.execute("UPDATE filaviva.jobs SET state = 'failed'")
+
+        assert await job.retry() == 1
+
+    tries = [r.headers["Idempotency-Key"] for r in network.requests if "/retry" in str(r.url)]
+    assert (len(tries), len(set(tries))) == (2, 1)
+    (row,) = await producer.execute("SELECT epoch FROM filaviva.jobs")
+    assert row.epoch == 2
+
+
 async def test_a_job_is_canceled_though_the_answer_was_lost(producer: Producer) -> None:
     async with through(producer, Lossy(None, lost)) as client:
         job = await client.submit("test.echo", {"n": 1})

@@ -73,6 +73,7 @@ async def test_ten_items_with_three_failures_end_ten_of_ten(producer: Producer) 
         "statusUrl": f"/v1/jobs/{batch}",
         "retried": 3,
         "refused": [],
+        "duplicate": False,
     }
     await end(producer, succeeded=[3, 6, 9])
     after = await items(producer, batch)
@@ -84,6 +85,42 @@ async def test_ten_items_with_three_failures_end_ten_of_ten(producer: Producer) 
     ]
     assert [item["attempts"] for item in after if item["index"] in (3, 6, 9)] == [2, 2, 2]
     assert [item["jobId"] for item in after] == [item["jobId"] for item in before]
+
+
+async def test_the_same_key_has_the_same_answer_and_repeats_nothing_again(
+    producer: Producer,
+) -> None:
+    batch = await submit(producer, items=[{"n": n} for n in range(3)])
+    await end(producer, succeeded=[0], failed=[1, 2])
+    wish = {"items": [{"index": 0}, {"index": 1, "data": {"n": 7}}], "reason": "replaced"}
+    key = {"Idempotency-Key": "once"}
+
+    first, second = await asyncio.gather(*(retry(producer, batch, wish, **key) for _ in range(2)))
+    await end(producer, failed=[1])
+    third = await retry(producer, batch, wish, **key)
+    assert third.json()["status"] == (await shown(producer, batch))["status"]
+    other = await retry(producer, batch, {"items": [{"index": 2}]}, **key)
+    unkeyed = await retry(producer, batch, wish)
+
+    answers = [first.json(), second.json(), third.json()]
+    assert [answer["retried"] for answer in answers] == [1, 1, 1]
+    assert [answer["refused"] for answer in answers] == [[0], [0], [0]]
+    assert sorted(answer["duplicate"] for answer in answers[:2]) == [False, True]
+    assert (third.json()["duplicate"], third.headers["Idempotent-Replayed"]) == (True, "true")
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    assert (unkeyed.status_code, unkeyed.json()["retried"]) == (202, 1)
+
+
+async def test_a_refusal_leaves_its_key_free(producer: Producer) -> None:
+    job = await submit(producer, data={"n": 1})
+    key = {"Idempotency-Key": "once"}
+
+    refused = await retry(producer, job, **key)
+    await producer.execute("UPDATE filaviva.jobs SET state = 'failed'")
+    done = await retry(producer, job, **key)
+
+    assert (refused.status_code, done.status_code) == (409, 202)
+    assert done.json()["duplicate"] is False
 
 
 async def test_without_a_body_everything_that_failed_or_was_canceled_goes(

@@ -146,9 +146,9 @@ class Client:
             wish["items"] = [_correction(each) for each in items]
         if data is not None:
             wish["data"] = data
-        answer = await self._transport.call(
-            "POST", f"{_path(job_id)}/retry", body=wish, repeat=False
-        )
+        key = {"Idempotency-Key": str(uuid4())}
+        path = f"{_path(job_id)}/retry"
+        answer = await self._transport.call("POST", path, body=wish, headers=key)
         return int(loads(answer.content)["retried"])
 
     async def list(

@@ -42,12 +42,8 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         params: Any = None,
         lasting: float = 0,
-        repeat: bool = True,
     ) -> httpx2.Response:
-        """Make a request; `lasting`: for how many seconds the server may think about it.
-
-        `repeat=False`: only where it is certain that nothing was done.
-        """
+        """Make a request; `lasting`: for how many seconds the server may think about it."""
         content = None if body is None else dumps(body)
         given = {**({"Content-Type": "application/json"} if content else {}), **(headers or {})}
         request = self._http.build_request(
@@ -57,12 +53,8 @@ class Transport:
         while True:
             try:
                 return await self._once(request)
-            except httpx2.ConnectError as lost:
-                error: Exception = _unreachable(self._http, lost)
             except httpx2.TransportError as lost:
-                error = _unreachable(self._http, lost)
-                if not repeat:
-                    raise error from lost
+                error: Exception = _unreachable(self._http, lost)
             except Overloaded as refused:
                 error = refused
             tries += 1

@@ -101,6 +101,7 @@ class Retried(Shape):
     status_url: str
     retried: int = Field(description="jobs that go again, items of a batch counted each")
     refused: list[int] = Field(description="indexes of named items that had not failed")
+    duplicate: bool = Field(description="an earlier request with this Idempotency-Key did it")
 
 
 class Item(Shape):

@@ -1,7 +1,8 @@
 """POST /v1/jobs/{id}/retry: repeat what failed, of a job or of a batch.
 
 Before: a job, or items of a batch, are failed or canceled. After: they are queued afresh.
-May happen twice: the second time nothing is failed any more, and it is refused (`conflict`).
+May happen twice: the second time nothing is failed any more, and it is refused (`conflict`); with
+an Idempotency-Key it has the answer of the first.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from starlette.responses import Response
@@ -20,11 +21,13 @@ from filaviva.operations.batch_request import MOST_ITEMS
 from filaviva.operations.corrections import validator
 from filaviva.operations.jobs import Reach
 from filaviva.operations.keys import Principal
-from filaviva.operations.retry import Part, Retried, Wish, retry
+from filaviva.operations.retry import Part, Wish
+from filaviva.operations.retry_once import Key, Repeated, retry_once
 from filaviva.outbox import OutboxRow
 from filaviva.registry import Registry
 from filaviva.turns import Turns
 from filaviva_producer import documents
+from filaviva_producer.idempotency import idempotency_key
 from filaviva_producer.pressure import Pressure
 from filaviva_producer.reading import identity
 
@@ -85,6 +88,14 @@ _SCHEMA: dict[str, Any] = {
     },
 }
 _BODY: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "description": "the same key and body have the same answer, and repeat nothing again",
+            "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+        }
+    ],
     "requestBody": {
         "required": False,
         "content": {
@@ -96,7 +107,7 @@ _BODY: dict[str, Any] = {
                 },
             }
         },
-    }
+    },
 }
 
 
@@ -128,6 +139,7 @@ class Retrying:
 
     async def post(
         self,
+        request: Request,
         caller: Submitter,
         job_id: str,
         repeat: Annotated[Repeat, Depends(optional_json_body(Repeat))],
@@ -135,26 +147,35 @@ class Retrying:
         """Repeat a failed or canceled job, or the failed and canceled items of a batch."""
         wanted, reach = identity(job_id), Reach(caller.tenant, caller.types)
         self.pressure.check()
-        done = await self.again(wanted, reach, repeat.wish(caller.key_id))
+        key = None
+        if "idempotency-key" in request.headers:
+            body = repeat.model_dump(exclude_unset=True)
+            key = Key.of(idempotency_key(request), wanted, body)
+        done = await self.again(wanted, reach, repeat.wish(caller.key_id), key)
         address = f"/v1/jobs/{wanted}"
         shown = {
             "jobId": str(wanted),
-            "status": done.state,
+            "status": done.status,
             "statusUrl": address,
-            "retried": len(done.jobs),
+            "retried": done.retried,
             "refused": done.refused,
+            "duplicate": done.duplicate,
         }
-        return ExactResponse(shown, status_code=202, headers={"Location": address})
+        replayed = {"Idempotent-Replayed": "true"} if done.duplicate else {}
+        return ExactResponse(shown, status_code=202, headers={"Location": address, **replayed})
 
-    async def again(self, job_id: UUID, reach: Reach, wish: Wish) -> Retried:
-        """Repeat what is within reach; Rejected if nothing of it failed."""
+    async def again(
+        self, job_id: UUID, reach: Reach, wish: Wish, key: Key | None = None
+    ) -> Repeated:
+        """Repeat what is within reach, once for each key; Rejected if nothing of it failed."""
 
-        async def work(connection: AsyncConnection) -> Retried:
-            return await retry(
+        async def work(connection: AsyncConnection) -> Repeated:
+            return await retry_once(
                 connection,
                 job_id,
                 reach,
                 wish,
+                key,
                 validate=validator(self.registry),
                 gate=self.turns,
             )

@@ -25,7 +25,7 @@ _TABLES: Final = {
     "llm_calls": "llm_calls",
 }
 # Children before their parents.
-_WITH_JOB: Final = ("llm_calls", "steps", "attempts", "job_events", "batches")
+_WITH_JOB: Final = ("llm_calls", "steps", "attempts", "job_events", "batches", "retries")
 _FINAL: Final = "('succeeded', 'failed', 'canceled')"
 
 # By primary key, which is the order of creation: no index on the hot table is paid for this.

@@ -25,6 +25,7 @@ from filaviva.database.tables.work import (
     job_events,
     jobs,
     llm_calls,
+    retries,
     steps,
     tombstones,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "outbox",
     "replay_letters",
     "replays",
+    "retries",
     "running_keys",
     "schedules",
     "steps",

@@ -157,3 +157,15 @@ tombstones = Table(
     Column("type", Text, nullable=False),
     Column("gone_at", DateTime(timezone=True), nullable=False),
 )
+
+retries = Table(
+    "retries",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("job_id", Uuid, nullable=False),
+    Column("fingerprint", LargeBinary, nullable=False),
+    Column("retried", Integer, nullable=False),
+    Column("refused", ARRAY(Integer), nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+)
