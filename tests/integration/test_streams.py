@@ -55,6 +55,20 @@ async def test_a_stream_begins_with_the_job_and_ends_with_its_final_state(
     assert state["at"].endswith("Z")
 
 
+async def test_the_snapshot_is_the_job_as_it_is_given_with_all_its_links(
+    producer: Producer,
+) -> None:
+    address, job_id = await submitted(producer)
+    await finishes(producer, job_id)
+
+    async with listening(producer.client, f"{address}/events") as stream:
+        await asyncio.wait_for(stream.ended.wait(), timeout=5)
+    found = (await producer.client.get(address)).json()
+
+    assert stream.told[0].data == found
+    assert str(job_id) in found["links"]["status"]
+
+
 async def test_who_asks_again_after_the_end_is_told_to_stop(producer: Producer) -> None:
     address, job_id = await submitted(producer)
     last = await finishes(producer, job_id)

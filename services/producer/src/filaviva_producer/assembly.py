@@ -164,7 +164,7 @@ def _routes(parts: Parts, links: Links | None) -> Iterator[Routes]:
     most, callbacks = parts.settings.http.max_data_bytes, rules(parts.settings.callbacks)
     canceling = Canceling(engine, metrics, hand_over, parts.relay.hurry)
     retrying = Retrying(engine, registry, pressure, hand_over, parts.turns)
-    streaming = _streaming(parts)
+    streaming = _streaming(parts, links)
     yield Reading(engine, parts.watch, links)
     yield streaming
     yield canceling
@@ -181,10 +181,10 @@ def _routes(parts: Parts, links: Links | None) -> Iterator[Routes]:
         yield Page(engine, links, streaming, actions(canceling, retrying))
 
 
-def _streaming(parts: Parts) -> Streaming:
+def _streaming(parts: Parts, links: Links | None) -> Streaming:
     limits = parts.settings.producer
     seats = Seats(parts.metrics.sse_clients, most=limits.max_streams)
-    return Streaming(parts.engine, parts.streams, seats, each=limits.max_streams_per_key)
+    return Streaming(parts.engine, parts.streams, seats, links, each=limits.max_streams_per_key)
 
 
 def _links(settings: Settings) -> Links | None:

@@ -17,9 +17,10 @@ from filaviva.http import ExactResponse, allowed, documented, languages, pages
 from filaviva.operations import jobs, shapes
 from filaviva.operations.jobs import Filters, Job, Reach
 from filaviva.operations.keys import Principal
-from filaviva.operations.links import Links, rights
+from filaviva.operations.links import Links
 from filaviva_producer import documents
 from filaviva_producer.documents import Status
+from filaviva_producer.linking import linked
 from filaviva_producer.waiting import Watch
 
 T = TypeVar("T")
@@ -126,7 +127,7 @@ class Reading:
         language = languages.preferred(request)
         while True:
             version, found = await self._read(wanted, reach)
-            answer = ExactResponse(self._linked(shapes.job(found, language), reader))
+            answer = ExactResponse(linked(found, reader, self.links, language))
             tag = f'"{hashlib.sha256(answer.body).hexdigest()[:32]}"'
             left = until - time.monotonic()
             if _worth_telling(found, tag, known) or left <= 0:
@@ -134,13 +135,6 @@ class Reading:
             if not await self.watch.changed(wanted, version, left):
                 until = 0  # once more, with what is there now
         return _tagged(answer, tag, known, found)
-
-    def _linked(self, shape: dict[str, Any], reader: Principal) -> dict[str, Any]:
-        """Add the link that an application may give to its end user."""
-        if self.links is not None:
-            link = self.links.of(UUID(shape["jobId"]), rights(reader))
-            shape["links"] = {**shape["links"], "status": link}
-        return shape
 
     async def _read(self, job_id: UUID, reach: Reach) -> tuple[str, Job]:
         async with self.engine.connect() as connection:

@@ -26,9 +26,11 @@ from filaviva.operations import shapes, timelines
 from filaviva.operations.figures import moment
 from filaviva.operations.jobs import Event, Reach
 from filaviva.operations.keys import Principal
+from filaviva.operations.links import Links
 from filaviva.operations.timelines import FINAL, Standing
 from filaviva_producer import documents
 from filaviva_producer.event_stream import EventStream, Stream
+from filaviva_producer.linking import linked
 from filaviva_producer.reading import identity
 from filaviva_producer.seats import Seats
 from filaviva_producer.streams import Streams
@@ -59,6 +61,7 @@ class Streaming:
     engine: AsyncEngine
     streams: Streams
     seats: Seats
+    links: Links | None = None
     each: int = 2000
     beat: float = 15.0
 
@@ -91,7 +94,8 @@ class Streaming:
         follow = Follow(identity(job_id), seen, reader.key_id, self.each)
         reach = Reach(reader.tenant, reader.types)
         language = languages.preferred(request)
-        opening, telling = partial(_snapshot, language), partial(tell, language=language)
+        opening = partial(_snapshot, language, reader, self.links)
+        telling = partial(tell, language=language)
         return await self.answer(follow, reach, opening, telling, _still_allowed(request))
 
     async def answer(
@@ -127,8 +131,8 @@ def tell(entry: Event, language: str = "en") -> bytes:
     return format_sse_event(event=entry.kind, data_str=shapes.dumps(content), id=str(entry.id))
 
 
-def _snapshot(language: str, found: Standing) -> bytes:
-    content = shapes.dumps(shapes.job(found.job, language))
+def _snapshot(language: str, reader: Principal, links: Links | None, found: Standing) -> bytes:
+    content = shapes.dumps(linked(found.job, reader, links, language))
     return format_sse_event(event="snapshot", data_str=content, id=str(found.last))
 
 
