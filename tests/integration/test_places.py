@@ -14,6 +14,7 @@ from filaviva.operations import places
 from filaviva.operations.releasing import Releasing
 from filaviva.outbox import OutboxRow
 from filaviva_worker.claim import Claims, Verdict, claim
+from filaviva_worker.claimer import Claimer
 from filaviva_worker.limited import Claiming, Limited
 from filaviva_worker.wakeup import WakeUp
 from fixtures.journey import Journey
@@ -75,6 +76,18 @@ async def test_the_ordinary_claim_leaves_limited_tenants_apart_and_takes_the_oth
     assert set(everybody.others.values()) == {Verdict.LIMITED}
     one = await transact(jobs.engine, lambda on: work(on, "acme"))
     assert (set(one.claimed), one.others) == ({theirs}, {mine: Verdict.LIMITED})
+
+
+async def test_one_suspect_is_taken_at_a_time_limited_or_not(jobs: Jobs) -> None:
+    limits = held(jobs.engine, acme=2)
+    ids = [await jobs.queued(tenant=f"'{whose}'", losses=3) for whose in ("other", "acme")]
+    claimer = Claimer(jobs.engine, Limited(jobs.engine, limits), worker="w", lease_seconds=15)
+
+    found = await claimer.claim([wake(job) for job in ids], asyncio.Event(), suspect_too=True)
+
+    assert found is not None
+    assert len(found.claimed) == 1
+    assert [*found.others.values()] == [Verdict.SUSPECT]
 
 
 async def test_a_subject_at_its_limit_leaves_the_tenants_places_to_the_others(jobs: Jobs) -> None:

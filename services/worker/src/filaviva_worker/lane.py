@@ -8,32 +8,23 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva import failpoints
-from filaviva.broker.connection import Backoff
 from filaviva.broker.consumer import Consumer, Delivery
-from filaviva.database.lines import Lines
-from filaviva.database.transaction import DATABASE_ERRORS, unreachable
 from filaviva.handler import Handler
 from filaviva.operations.following import Following
 from filaviva.relay import Relay
 from filaviva.service import end_within, wait
 from filaviva_worker.attempt import Attempts
-from filaviva_worker.claim import (
-    SUSPICIOUS,
-    Claimed,
-    Claims,
-    Verdict,
-    claim,
-    claimed_before,
-)
+from filaviva_worker.claim import SUSPICIOUS, Claimed, Verdict
+from filaviva_worker.claimer import Claimer
 from filaviva_worker.event_intake import EventIntake
 from filaviva_worker.facts import Facts, NotRun, Settled
-from filaviva_worker.limited import Claiming, Limited
+from filaviva_worker.limited import Limited
 from filaviva_worker.live import Ending, LiveJobs
 from filaviva_worker.reissue import issue_again
 from filaviva_worker.room import Room
@@ -91,15 +82,13 @@ class Lane:
         limits: Limits,
     ) -> None:
         self.queue = queue
-        self._worker = worker
         self._engine = engine
-        self._lines = Lines(engine)
+        self._claimer = Claimer(engine, limited, worker=worker, lease_seconds=limits.lease_seconds)
         self._relay = relay
         self._attempts = attempts
         self._live = live
         self._strangers = strangers
         self._events = events
-        self._limited = limited
         self._facts = facts
         self._following = following
         self._limits = limits
@@ -209,7 +198,9 @@ class Lane:
         count = min(self._most, self._free, len(self._waiting))
         batch = [self._waiting.popleft() for _ in range(count)]
         failpoints.passing("claim.before")
-        claims = await self._claimed([each.wake for each in batch], stop)
+        suspect_too = self._suspect is None
+        wanted = [each.wake for each in batch]
+        claims = await self._claimer.claim(wanted, stop, suspect_too=suspect_too)
         failpoints.passing("claim.committed")
         if claims is None:
             self._put_back(batch)
@@ -238,58 +229,6 @@ class Lane:
         else:
             self._waiting.extendleft(reversed(batch))
         self._most = 1
-
-    async def _claimed(self, wanted: Sequence[WakeUp], stop: asyncio.Event) -> Claims | None:
-        """Claim, again while the database is away; None when stopped meanwhile, or refused."""
-        claim_id = uuid4()
-        backoff = Backoff(first=0.1, most=5)
-        unsure = False
-        while not stop.is_set():
-            try:
-                claims = await self._claim_once(wanted, claim_id, unsure=unsure)
-                return await self._claim_limited(wanted, claims, claim_id, stop)
-            except DATABASE_ERRORS as error:
-                unsure = unsure or unreachable(error)
-                log.warning("claims wait for the database", why=str(error)[:200])
-                await wait(stop, backoff.next())
-                if not unsure:  # somebody holds one of the rows: it must not keep the others
-                    break
-        return None
-
-    async def _claim_once(
-        self, wanted: Sequence[WakeUp], claim_id: UUID, *, unsure: bool
-    ) -> Claims:
-        async with self._lines.line() as connection:
-            before: dict[UUID, Claimed] = {}
-            if unsure:  # the answer was lost, perhaps not the claim
-                before = await claimed_before(
-                    connection,
-                    [wake.job_id for wake in wanted],
-                    worker=self._worker,
-                    claim_id=claim_id,
-                )
-            claims = await claim(
-                connection,
-                [wake for wake in wanted if wake.job_id not in before],
-                worker=self._worker,
-                claim_id=claim_id,
-                lease_seconds=self._limits.lease_seconds,
-                suspect_too=self._suspect is None,
-                apart=self._limited.tenants,
-            )
-        return Claims({**before, **claims.claimed}, claims.others)
-
-    async def _claim_limited(
-        self, wanted: Sequence[WakeUp], claims: Claims, claim_id: UUID, stop: asyncio.Event
-    ) -> Claims:
-        """Claim once more what was left apart, with its tenants' limits counted."""
-        apart = [w for w in wanted if claims.others.get(w.job_id) is Verdict.LIMITED]
-        if not apart:
-            return claims
-        lease = self._limits.lease_seconds
-        how = Claiming(self._worker, claim_id, lease, suspect_too=self._suspect is None)
-        more = await self._limited.claim(apart, how, stop)
-        return Claims({**claims.claimed, **more.claimed}, {**claims.others, **more.others})
 
     def _start(self, job: Claimed, delivery: Delivery) -> None:
         handler = self._attempts.handler(job.type, job.version)
