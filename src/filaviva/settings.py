@@ -229,6 +229,9 @@ class RetentionGroup(Group):
         validate_default=True,
     )
     audit_days: Days = Field(default=365, description="who did what")
+    workers_days: Days = Field(
+        default=7, description="workers that are gone, since they were last seen"
+    )
     contents_days: Days = Field(
         default=30, description="contents of events sent by reference, since they were last read"
     )

@@ -203,6 +203,21 @@ async def test_a_job_that_was_sent_back_meanwhile_is_not_removed(attic: Attic) -
     assert await attic.count("jobs", job) == 1
 
 
+async def test_workers_that_are_long_silent_are_forgotten_and_may_come_back(attic: Attic) -> None:
+    rows = attic.rows
+    for name, silent in (("gone", "8 days"), ("paused", "6 days"), ("live", "1 second")):
+        await rows.worker(id=f"'{name}'", last_seen_at=f"now() - interval '{silent}'")
+    await rows.worker(id="'stopped'", last_seen_at=OLD, stopped_at=OLD)
+
+    await attic.walk()
+
+    left = await rows.all("SELECT id FROM filaviva.workers ORDER BY id")
+    assert [row["id"] for row in left] == ["live", "paused"]
+    await attic.walk(attic.retention(workers_days=0.000001))
+    left = await rows.all("SELECT id FROM filaviva.workers ORDER BY id")
+    assert [row["id"] for row in left] == ["live"], "an hour at least: others look at it"
+
+
 async def test_old_messages_closed_letters_deeds_and_tombstones_are_forgotten(
     attic: Attic,
 ) -> None:

@@ -78,6 +78,13 @@ DELETE FROM filaviva.contract_uses AS uses USING (
 WHERE (uses.type, uses.version, uses.day, uses.source)
     = (old.type, old.version, old.day, old.source)
 """
+# Who looks at workers looks at the last ten minutes; one that comes back makes its row again.
+_WORKERS = """
+DELETE FROM filaviva.workers WHERE id IN (
+    SELECT id FROM filaviva.workers
+    WHERE last_seen_at < now() - greatest(86400 * $1::float8 * interval '1 second', '1 hour')
+    ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""
 # What an open letter still names is kept: it may be sent back.
 _CONTENTS = """
 DELETE FROM filaviva.contents AS contents USING (
@@ -127,6 +134,11 @@ async def tombstones(connection: AsyncConnection, days: float, limit: int) -> in
 async def submission_keys(connection: AsyncConnection, limit: int) -> int:
     """Forget what tenants and subjects have left, where nobody has asked for a week."""
     return (await connection.exec_driver_sql(_KEYS, (limit,))).rowcount
+
+
+async def workers(connection: AsyncConnection, days: float, limit: int) -> int:
+    """Forget workers that have been silent for so long, and for an hour at least."""
+    return (await connection.exec_driver_sql(_WORKERS, (days, limit))).rowcount
 
 
 async def contract_uses(connection: AsyncConnection, days: float, limit: int) -> int:

@@ -81,8 +81,17 @@ class Retention:
 
     @property
     def _duties(self) -> tuple[Callable[[], Coroutine[Any, Any, int]], ...]:
-        jobs, inbox, letters, audit = self._jobs, self._inbox, self._letters, self._audit
-        return jobs, inbox, letters, audit, self._tombstones, self._keys, self._uses, self._contents
+        return (
+            self._jobs,
+            self._inbox,
+            self._letters,
+            self._audit,
+            self._tombstones,
+            self._keys,
+            self._uses,
+            self._contents,
+            self._workers,
+        )
 
     async def _jobs(self) -> int:
         found = await transact(self._engine, self._page)
@@ -143,6 +152,10 @@ class Retention:
     async def _contents(self) -> int:
         days, limit = self._periods.contents_days, self._pace.rows
         return await self._count("contents", lambda on: ageing.contents(on, days, limit))
+
+    async def _workers(self) -> int:
+        days, limit = self._periods.workers_days, self._pace.rows
+        return await self._count("workers", lambda on: ageing.workers(on, days, limit))
 
     async def _count(self, what: str, work: Callable[[AsyncConnection], Awaitable[int]]) -> int:
         async def before_commit(connection: AsyncConnection) -> int:
