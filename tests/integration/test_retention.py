@@ -9,7 +9,7 @@ import pytest
 from filaviva.settings import RetentionGroup
 from filaviva_retry_scheduler.facts import RowsRemoved
 from filaviva_retry_scheduler.retention import Pace, Retention
-from fixtures.dying import Morgue
+from fixtures.dying import Morgue, Sent, died, event
 from fixtures.retrying import Told
 
 OLD = "clock_timestamp() - interval '91 days'"
@@ -262,3 +262,24 @@ async def test_old_messages_closed_letters_deeds_and_tombstones_are_forgotten(
     assert [row["id"] for row in await rows.letters()] == letters[1:]
     assert len(await rows.groups()) == 2
     assert len(await rows.alerts()) == 2
+
+
+async def test_an_event_is_known_for_as_long_as_a_letter_may_bring_it_again(attic: Attic) -> None:
+    # Replayed, it comes to all its handlers: also to those that have had it, and would forget.
+    await attic.rows.file(Sent(body=event(), headers=died("rejected", exchange="filaviva.events")))
+    await attic.rows.all(
+        "UPDATE filaviva.dead_letters SET created_at = now() - interval '200 days'"
+    )
+    await attic.rows.all(
+        "INSERT INTO filaviva.inbox (consumer, message_id, received_at) VALUES"
+        " ('event:billing:ship', 'shop|1', now() - interval '201 days'),"
+        " ('event:billing:ship', 'shop|0', now() - interval '300 days'),"
+        " ('worker', 'job:1:1', now() - interval '201 days')"
+    )
+
+    await attic.walk()
+
+    left = await attic.rows.all(
+        "SELECT message_id FROM filaviva.inbox WHERE received_at < now() - interval '1 day'"
+    )
+    assert [row["message_id"] for row in left] == ["shop|1"]

@@ -7,16 +7,23 @@ After: the row is gone. May happen twice: the second time there is nothing.
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.database.fetch import fetch
+from filaviva.settings import REDELIVERY_DAYS
 
 _BLOCKS = """
 SELECT pg_relation_size('filaviva.inbox') / current_setting('block_size')::bigint
 """
-# Block after block as it lies on the disk: no index on the hot table is paid for this.
+# Block after block as it lies on the disk: no index on the hot table is paid for this. Who replays
+# a letter of an event gives it to all its handlers once more: while one is open, what they had
+# before is not forgotten, nor what may have been on its way for as long as a queue keeps it.
 _INBOX = """
-WITH old AS MATERIALIZED (
+WITH letters AS MATERIALIZED (
+    SELECT coalesce(min(created_at) - 86400 * $4::float8 * interval '1 second', 'infinity') AS since
+    FROM filaviva.dead_letters WHERE status IN ('open', 'replaying') AND job_id IS NULL),
+old AS MATERIALIZED (
     SELECT consumer, message_id FROM filaviva.inbox
     WHERE ctid >= format('(%s,0)', $1::bigint)::tid AND ctid < format('(%s,0)', $2::bigint)::tid
         AND received_at < now() - 86400 * $3::float8 * interval '1 second'
+        AND (consumer NOT LIKE 'event:%' OR received_at < (SELECT since FROM letters))
     ORDER BY consumer, message_id FOR UPDATE SKIP LOCKED)
 DELETE FROM filaviva.inbox AS inbox USING old
 WHERE inbox.consumer = old.consumer AND inbox.message_id = old.message_id
@@ -106,7 +113,8 @@ async def inbox_blocks(connection: AsyncConnection) -> int:
 
 async def inbox(connection: AsyncConnection, first: int, last: int, days: float) -> int:
     """Forget the messages in these blocks that came so long ago; return how many."""
-    return (await connection.exec_driver_sql(_INBOX, (first, last, days))).rowcount
+    arguments = (first, last, days, REDELIVERY_DAYS)
+    return (await connection.exec_driver_sql(_INBOX, arguments)).rowcount
 
 
 async def dead_letters(connection: AsyncConnection, days: float, limit: int) -> int:
