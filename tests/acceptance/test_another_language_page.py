@@ -160,5 +160,10 @@ async def test_the_page_is_true(
         await until(lambda: cut_off(broker))
         await publish(journey.vhost, event("18", "after the connection was lost"))
         await until(lambda: counted("SELECT count(*) FROM booked", 2))
-    assert await journey.value("SELECT count(*) FROM filaviva.jobs") == 4
+        large = {"type": "invoice.issued", "id": "large", "data": {"number": "1" * 100_000}}
+        answer = await journey.call("producer", "POST", "/v1/events", json=large)
+        assert answer.status_code == 202, answer.text
+        booked = "SELECT count(*) FROM booked WHERE length(invoice) = 100000"
+        await until(lambda: counted(booked, 1))
+    assert await journey.value("SELECT count(*) FROM filaviva.jobs") == 5
     await service.close()

@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva import App
 from filaviva.database import connect
+from filaviva.events import Event
 from filaviva.operations.events import take
 from filaviva.publishing import publish
 from filaviva_worker import event_intake
@@ -26,7 +27,7 @@ async def nothing(event: Any, context: Any) -> None:
 
 async def outcome(connection: AsyncConnection, message: dict[str, Any]) -> str:
     event = event_intake.read(delivery(message))
-    assert event is not None
+    assert isinstance(event, Event)
     taken = await take(connection, [event], queue="books")
     if taken.created:
         return "first"

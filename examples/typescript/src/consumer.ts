@@ -17,10 +17,12 @@ import {
 } from "amqplib";
 import type { Pool, PoolClient } from "pg";
 
+import type { Content } from "./content.ts";
 import type { Contracts } from "./contracts.ts";
 import type { Event } from "./event.ts";
+import { parse } from "./exact.ts";
 import { enter } from "./inbox.ts";
-import { read } from "./reading.ts";
+import { type Reading, judged, read } from "./reading.ts";
 
 /** The effect of an event; what it writes through `client` commits with the inbox. */
 export type Handler = (event: Event, client: PoolClient) => Promise<void>;
@@ -33,6 +35,8 @@ export interface Settings {
   queue: string;
   /** Exchange and routing key of what it wants. */
   bindings: [exchange: string, key: string][];
+  /** Where to look for data that was too large for its message. */
+  content?: Content;
   /** How many are handled at once. */
   prefetch?: number;
   /** How long to wait before each further try, in milliseconds. */
@@ -123,11 +127,7 @@ export class Consumer {
   async #settle(delivery: ConsumeMessage): Promise<Verdict> {
     const { contentType, headers } = delivery.properties;
     const found = read({ body: delivery.content, contentType, headers }, this.#settings.contracts);
-    if (found.verdict !== "accepted") {
-      console.error(`to the dead letters: ${found.verdict}: ${found.because}`);
-      return "reject";
-    }
-    return this.#repeated(found.event);
+    return "because" in found ? refused(found) : this.#repeated(found.event);
   }
 
   /** Try again after a pause; while the database is away that is no failure of the event. */
@@ -147,6 +147,19 @@ export class Consumer {
   }
 
   async #once(event: Event): Promise<Verdict> {
+    const found = await this.#whole(event);
+    return "because" in found ? refused(found) : this.#effect(found.event);
+  }
+
+  async #whole(event: Event): Promise<Reading> {
+    const { dataref, ...rest } = event;
+    if (dataref === undefined) return { verdict: "accepted", event };
+    const data = await this.#settings.content?.(dataref);
+    if (data === undefined) return { verdict: "invalid_input", because: `nothing is at ${dataref}` };
+    return judged({ ...rest, data: parse(data) }, this.#settings.contracts);
+  }
+
+  async #effect(event: Event): Promise<Verdict> {
     const client = await this.#settings.database.connect();
     let lost: Error | undefined;
     try {
@@ -164,6 +177,11 @@ export class Consumer {
       client.release(lost);
     }
   }
+}
+
+function refused({ verdict, because }: Reading & { because: string }): Verdict {
+  console.error(`to the dead letters: ${verdict}: ${because}`);
+  return "reject";
 }
 
 /** Tell whether an error says that the database cannot be reached, or that it ends or starts. */

@@ -33,6 +33,8 @@ export interface Event {
   traceparent?: string | undefined;
   subject?: string | undefined;
   time?: Date | undefined;
+  /** Where the data lies, if it is too large to be in the message. */
+  dataref?: string | undefined;
   data: Json;
 }
 
@@ -145,6 +147,7 @@ function made(found: Map<string, Json>, data: Json): Event {
     traceparent: TRACEPARENT.test(traceparent) ? traceparent : undefined,
     subject: text(found, "subject"),
     time: time(found),
+    dataref: data === null ? text(found, "dataref") : undefined,
     data,
   };
 }

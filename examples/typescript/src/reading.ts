@@ -12,7 +12,7 @@ export type Reason =
   | "invalid_input";
 
 export type Reading =
-  | { verdict: "accepted"; event: Event }
+  | { verdict: "accepted" | "referenced"; event: Event }
   | { verdict: Reason; because: string; event?: Event };
 
 export function read(message: Message, contracts: Contracts): Reading {
@@ -29,7 +29,8 @@ export function read(message: Message, contracts: Contracts): Reading {
   }
 }
 
-function judged(event: Event, contracts: Contracts): Reading {
+/** Judge an event that could be read; `referenced`: its data has to be fetched, and then judged. */
+export function judged(event: Event, contracts: Contracts): Reading {
   const { type, version } = event;
   const known = contracts.versions(type);
   if (known.length === 0) {
@@ -39,6 +40,7 @@ function judged(event: Event, contracts: Contracts): Reading {
     const because = `found version ${version} of ${type}, known is ${known.join(", ")}`;
     return { verdict: "unsupported_version", because };
   }
+  if (event.dataref !== undefined) return { verdict: "referenced", event };
   const because = contracts.unfit(type, version, plain(event.data));
   return because === undefined
     ? { verdict: "accepted", event }

@@ -2,6 +2,7 @@
 
 import pg from "pg";
 
+import { keptBy } from "./content.ts";
 import { Consumer, type Handler } from "./consumer.ts";
 import { asked, contracts, setting } from "./environment.ts";
 import { write } from "./exact.ts";
@@ -33,6 +34,7 @@ const consumer = new Consumer(
       ["filaviva.events", "invoice.issued.v1"],
       ["filaviva.lifecycle", "job.*.v1"],
     ],
+    content: keptBy(setting("API"), setting("KEY")),
     pauses: [100, 500],
   },
   book,

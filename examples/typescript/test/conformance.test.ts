@@ -41,8 +41,9 @@ function recorded(found: any): Message {
 
 /** What of an event the set speaks of. */
 function told(event: Event): object {
-  const { time, data, traceparent = null, subject = null, ...rest } = event;
-  return { ...rest, traceparent, subject, time: time?.getTime(), data: canonical(data) };
+  const { time, data, traceparent = null, subject = null, dataref, ...rest } = event;
+  const found = { ...rest, traceparent, subject, time: time?.getTime(), data: canonical(data) };
+  return dataref === undefined ? found : { ...found, dataref };
 }
 
 for (const one of cases("reading")) {

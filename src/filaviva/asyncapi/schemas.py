@@ -31,6 +31,11 @@ CLOUD_EVENT: Final[dict[str, Any]] = {
         "dataschema": {"type": "string", "description": "where the registry has the schema"},
         "traceparent": {"type": "string", "description": "of the request that began it all"},
         "correlationid": {"type": "string", "description": "of the request that began it all"},
+        "dataref": {
+            "type": "string",
+            "examples": [f"/v1/contents/sha256-{64 * '0'}"],
+            "description": "where the data lies, if it is too large for a message",
+        },
         "tenant": {
             "type": "string",
             "pattern": "^[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}$",

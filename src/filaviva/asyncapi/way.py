@@ -106,9 +106,12 @@ class Way:
 
     def _payload(self) -> dict[str, Any]:
         name = self.contract.name
+        there: list[dict[str, Any]] = [{"required": ["data"]}]
+        if self.group == "events":
+            there.append({"required": ["dataref"]})
         return {
             "allOf": [reference("CloudEvent")],
-            "required": ["data"],
+            "anyOf": there,
             "properties": {"type": {"const": name}, "data": reference(name)},
         }
 
