@@ -223,6 +223,22 @@ async def test_a_failed_job_tells_why_and_one_that_goes_on_does_not_end_in_time(
     assert failed.value.job.error.error_class == "refused"
 
 
+async def test_a_server_that_cannot_let_us_wait_is_not_asked_without_a_pause(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(producer.watch, "changed", full)
+    network = Lossy()
+    async with through(producer, network) as client:
+        job = await client.submit("test.echo", {"n": 1})
+        with pytest.raises(TimeoutError):
+            await job.wait(timeout=1.5)
+
+    assert len(network.requests) <= 5
+
+
 async def test_a_watch_takes_no_letter_for_the_end_of_a_line(producer: Producer) -> None:
     # Python and many libraries do: what people write in documents has them all.
     said = "one\u2028two\u2029three\u0085four"

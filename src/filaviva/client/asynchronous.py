@@ -1,6 +1,8 @@
 """The client: submit, follow, cancel and repeat jobs over HTTP."""
 
+import asyncio
 import json
+import random
 import time
 from collections.abc import AsyncIterator, Sequence
 from decimal import Decimal
@@ -99,7 +101,8 @@ class Client:
         """Give a job once it is final; TimeoutError if it is not by then."""
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            left = _LONG if until is None else max(0.0, min(_LONG, until - time.monotonic()))
+            asked = time.monotonic()
+            left = _LONG if until is None else max(0.0, min(_LONG, until - asked))
             answer = await self._transport.call(
                 "GET", _path(job_id), params={"wait": f"{left:.3f}"}, lasting=left
             )
@@ -108,6 +111,8 @@ class Client:
                 return found
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"job {job_id} is {found.status} after {timeout:g} s")
+            # Sooner than asked for: it stops, or too many wait there already.
+            await asyncio.sleep(min(asked + left - time.monotonic(), random.uniform(0.5, 1.5)))  # noqa: S311 - spreads the rivals
 
     def watch(self, job_id: UUID | str, *, after: int | None = None) -> AsyncIterator[Event]:
         """Give what happens to a job up to its end, over as many connections as it takes."""
