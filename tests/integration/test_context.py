@@ -85,6 +85,22 @@ async def test_a_message_that_is_too_long_or_cannot_be_stored_is_shown_as_far_as
     assert said.startswith("page\N{REPLACEMENT CHARACTER}x")
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [math.nan, math.inf, 10**5000, "7", None, True],
+    ids=["nan", "inf", "huge", "text", "none", "true"],
+)
+async def test_a_progress_that_nobody_could_read_is_refused_with_words(
+    jobs: Jobs, context_of: Making, wrong: Any
+) -> None:
+    job = await jobs.running()
+
+    with pytest.raises(TypeError, match=r"ctx\.progress: found done=.*, expected a number"):
+        await (await context_of(job)).progress(wrong, 10)
+
+    assert (await jobs.row(job))["progress"] is None
+
+
 async def test_a_stale_worker_shows_no_progress(jobs: Jobs, context_of: Making) -> None:
     job = await jobs.running()
     ctx = await context_of(job)

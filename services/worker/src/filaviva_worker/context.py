@@ -50,6 +50,7 @@ T = TypeVar("T")
 
 _LONGEST_KEY = 255
 _LONGEST_MESSAGE = 500
+_LARGEST = 2**53  # of the numbers that every JSON reader takes exactly
 
 # Steps may run side by side; each model call belongs to the step that made it.
 _current_step: ContextVar[str | None] = ContextVar("filaviva_step", default=None)
@@ -168,6 +169,8 @@ class LiveContext(Context):
 
     async def progress(self, done: int, total: int, message: str | None = None) -> None:
         """Show how far the work is; LeaseLost if the job is not ours any more."""
+        _check_number("done", done)
+        _check_number("total", total)
         # It goes to everybody who follows the job: a sentence, not a document.
         said = None if message is None else storable(message, _LONGEST_MESSAGE)
         shown = to_json({"done": done, "total": total, "message": said}).decode()
@@ -216,6 +219,14 @@ class LiveContext(Context):
         if not self._tools.lease_is_fresh():
             # Who cannot renew must assume that somebody else has the job by now.
             raise Retryable(f"step {name!r} was not started: the database is out of reach")
+
+
+def _check_number(name: str, found: object) -> None:
+    # What is no JSON number, or one that no reader takes, must not get into the job's row.
+    fits = isinstance(found, int | float) and not isinstance(found, bool)
+    if not fits or not -_LARGEST <= found <= _LARGEST:  # type: ignore[operator] # a number by now
+        shown = "a very long number" if fits and isinstance(found, int) else repr(found)[:40]
+        raise TypeError(f"ctx.progress: found {name}={shown}, expected a number up to {_LARGEST}")
 
 
 def idempotency_key(job_id: UUID, revision: int, name: str) -> str:
