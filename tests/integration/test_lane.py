@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from filaviva.broker.topology import Topology
 from filaviva.database import connect
 from filaviva.database.transaction import transact
 from filaviva.notify import Notifier
+from filaviva.operations.cancel import cancel
 from filaviva.outbox import OutboxRow, add
 from filaviva.relay import Relay
 from filaviva.settings import BrokerSettings, PostgresSettings, Settings, WorkerGroup
@@ -42,6 +43,7 @@ class Gates:
         self.runs: list[UUID] = []
         self.running: set[UUID] = set()
         self.most = 0
+        self.deaf: set[UUID] = set()  # these ignore that they are canceled
         self.in_transaction = 0  # so many of the first ones run in a transaction of their own
         self._open: dict[UUID, asyncio.Event] = {}
         self.app = App("shop")
@@ -52,6 +54,9 @@ class Gates:
         self.running.add(ctx.job_id)
         self.most = max(self.most, len(self.running))
         try:
+            while ctx.job_id in self.deaf and not self.gate(ctx.job_id).is_set():
+                with suppress(asyncio.CancelledError):
+                    await self.gate(ctx.job_id).wait()
             if len(self.runs) > self.in_transaction:
                 await self.gate(ctx.job_id).wait()
                 return
@@ -120,7 +125,13 @@ class Ground:
 
     @asynccontextmanager
     async def worker(
-        self, *, slots: int = 2, broker: str = "", detach_after: float = 600, grace: float = 0.2
+        self,
+        *,
+        slots: int = 2,
+        broker: str = "",
+        detach_after: float = 600,
+        grace: float = 0.2,
+        cancel_limit: float = 30,
     ) -> AsyncIterator[Worker]:
         """A worker that runs for as long as the block; it drains at its end."""
         settings = Settings(
@@ -132,6 +143,8 @@ class Ground:
                 lease_seconds=3,
                 detach_after_seconds=detach_after,
                 grace_seconds=grace,
+                cancel_grace_seconds=0.1,
+                cancel_limit_seconds=cancel_limit,
             ),
         )
         engine = connect(self.database, name="worker", size=8)
@@ -526,3 +539,59 @@ async def test_a_job_whose_claim_a_crash_took_back_runs_again_at_once(ground: Gr
         await until(ground.all_succeeded)
 
     assert ground.gates.runs == [job, job]
+
+
+async def deaf(ground: Ground) -> UUID:
+    """A job that runs here and does not hear of its cancel."""
+    (job,) = await ground.queued()
+    ground.gates.deaf.add(job)
+    await until(lambda: job in ground.gates.running)
+    return job
+
+
+async def test_a_canceled_handler_that_does_not_stop_gives_its_slot_back(ground: Ground) -> None:
+    async with ground.worker(cancel_limit=0.3) as worker:
+        job = await deaf(ground)
+        await transact(ground.jobs.engine, lambda c: cancel(c, [job], author="ana"))
+        await until(lambda: len(worker.abandoned) == 1)
+        assert worker.slots == (0, 2)
+
+        others = await ground.queued(2)
+        await until(lambda: ground.gates.running == {job, *others})
+        shown = worker._metrics.registry.get_sample_value  # noqa: SLF001 - the test's own
+        labels = {"type": "invoice.extract", "cause": "canceled"}
+        assert shown("filaviva_handlers_abandoned_total", labels) == 1
+        assert not worker.worn_out
+
+        ground.gates.let(job, *others)
+        await until(lambda: len(worker.abandoned) == 0)
+        await until(lambda: worker.slots == (0, 2))
+    row = await ground.jobs.row(job)
+    assert (row["state"], row["lease_expires_at"] < row["now"]) == ("cancel_requested", True)
+    assert await ground.all_ready(0), "its delivery is let go of"
+
+
+async def test_a_handler_that_goes_on_without_its_lease_gives_its_slot_back(
+    ground: Ground,
+) -> None:
+    async with ground.worker(cancel_limit=0.3) as worker:
+        job = await deaf(ground)
+        taken = "UPDATE filaviva.jobs SET state = 'queued', fence = fence + 1, epoch = epoch + 1"
+        await ground.jobs.all(taken)
+        await until(lambda: len(worker.abandoned) == 1)
+
+        await ground.wake(job)
+        ground.gates.deaf.clear()
+        await until(lambda: ground.gates.runs.count(job) == 2)
+        ground.gates.let(job)
+        await until(ground.all_succeeded)
+    assert len(worker.abandoned) == 0
+
+
+async def test_a_worker_with_as_many_deaf_handlers_as_slots_ends_itself(ground: Ground) -> None:
+    async with ground.worker(slots=1, cancel_limit=0.3) as worker:
+        job = await deaf(ground)
+        await transact(ground.jobs.engine, lambda c: cancel(c, [job], author="ana"))
+
+        await until(lambda: worker.worn_out)
+        ground.gates.let(job)

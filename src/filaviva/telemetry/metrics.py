@@ -122,6 +122,12 @@ class Metrics:
         self.lease_lost = self._counter(
             "lease_lost_total", "Outcomes that came too late and are void", "type"
         )
+        self.handlers_abandoned = self._counter(
+            "handlers_abandoned_total",
+            "Handlers that did not stop and lost their slot",
+            "type",
+            "cause",
+        )
         self.worker_slots = self._gauge("worker_slots", "Slots by state", "state")
         self.loop_lag = self._gauge("event_loop_lag_seconds", "Delay of the event loop, lately")
         self.cancel_seconds = self._histogram(

@@ -7,7 +7,7 @@ from filaviva.app import load_app
 from filaviva.broker.publisher import Publisher
 from filaviva.callbacks.serving import with_callbacks
 from filaviva.database import connect
-from filaviva.errors import ConfigurationError
+from filaviva.errors import ConfigurationError, FilavivaError
 from filaviva.notify import Notifier
 from filaviva.relay import Relay
 from filaviva.service import LoopLag, serve
@@ -57,6 +57,19 @@ async def work(settings: Settings, stop: asyncio.Event) -> None:
     await publisher.close()
     await transactions.dispose()
     await engine.dispose()
+    if worker.worn_out:
+        raise WornOut(len(worker.abandoned))
+
+
+class WornOut(FilavivaError):
+    """As many handlers as there are slots ignore that they were told to stop."""
+
+    def __init__(self, handlers: int) -> None:
+        super().__init__(
+            f"{handlers} handlers ignore that they were told to stop, as many as there are slots: "
+            "this process ends so that a fresh one is started. Let them end when their await "
+            "raises CancelledError"
+        )
 
 
 def main() -> None:

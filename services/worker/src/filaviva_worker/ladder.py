@@ -112,7 +112,7 @@ class Ladder:
             log.info("a lease is not given up yet", job_id=str(live.job_id), why=str(away)[:200])
             return
         live.rung = Rung.FENCED
-        log.error("canceled work does not stop; it keeps its slot", job_id=str(live.job_id))
+        live.abandon()
         for row in rows:
             self._metrics.cancel_seconds.labels(Rung.FENCED.value).observe(row[0])
 

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -19,13 +20,14 @@ from filaviva.handler import Handler
 from filaviva.operations.following import Following
 from filaviva.relay import Relay
 from filaviva.service import end_within, wait
+from filaviva_worker.abandoned import Abandoned
 from filaviva_worker.attempt import Attempts
 from filaviva_worker.claim import SUSPICIOUS, Claimed, Verdict
 from filaviva_worker.claimer import Claimer
 from filaviva_worker.event_intake import EventIntake
 from filaviva_worker.facts import Facts, NotRun, Settled
 from filaviva_worker.limited import Limited
-from filaviva_worker.live import Ending, LiveJobs
+from filaviva_worker.live import Ending, Live, LiveJobs
 from filaviva_worker.reissue import issue_again
 from filaviva_worker.room import Room
 from filaviva_worker.settle import Ended, Settling
@@ -51,6 +53,7 @@ class Limits:
     lease_seconds: float
     detach_after: float
     grace: float
+    stubborn: float = 30.0  # what goes on for so long without a lease loses its slot
 
 
 @dataclass(slots=True)
@@ -79,6 +82,7 @@ class Lane:
         limited: Limited,
         facts: Facts,
         following: Following,
+        abandoned: Abandoned,
         limits: Limits,
     ) -> None:
         self.queue = queue
@@ -91,6 +95,7 @@ class Lane:
         self._events = events
         self._facts = facts
         self._following = following
+        self._abandoned = abandoned
         self._limits = limits
         self._free = limits.slots
         self._waiting: deque[Waiting] = deque()
@@ -235,6 +240,8 @@ class Lane:
         if handler is None:  # the claim compares what the wake-up named, and that was looked up
             raise LookupError(f"no handler for {job.type} v{job.version}")
         live = self._attempts.live(job, handler)
+        if handler.is_async:  # a thread cannot be left behind: it holds what it works with
+            live.on_abandoned = partial(self._abandon, job.type)
         self._live.add(live)
         self._unclaimed.pop(job.id, None)
         self._free -= 1
@@ -255,36 +262,58 @@ class Lane:
         live.task = asyncio.current_task()  # not before: a task canceled unbegun would tell nobody
         outcome = await self._attempts.run(job, handler, live)
         live.task = None  # too late to cancel: what happened is being written
+        if live.abandoned:  # what there was to write about it is written
+            return
         self._settling.add(Ended(job, live, handler, outcome, time.monotonic() - started))
 
     def settled(self, facts: Sequence[Settled]) -> None:
         """Let go of what is recorded: delivery, slot and lease."""
         void: list[Delivery] = []
         for fact in facts:
-            job_id = fact.job.id
-            self._live.remove(job_id)
-            self._tasks.pop(job_id, None)
-            self._free += 1
-            delivery = self._room.let_go(job_id)
+            delivery = self._release(fact.job.id)
             if delivery is not None and fact.counted:
                 self._consumer.settle(delivery)
             elif delivery is not None:
                 void.append(delivery)
-            if job_id == self._suspect:
-                self._suspect = None
-            self._forget(job_id)
+            self._forget(fact.job.id)
         for delivery in void:  # a crash of the database may have taken the claim back
             self.receive(delivery)
         failpoints.passing("ack.sent")
+        self._facts.settled(facts)
+
+    def _release(self, job_id: UUID) -> Delivery | None:
+        """Free the slot of a job, and give its delivery if that is still held."""
+        self._live.remove(job_id)
+        self._tasks.pop(job_id, None)
+        self._free += 1
+        if job_id == self._suspect:
+            self._suspect = None
         self._some.set()
         if not self._tasks:
             self._idle.set()
-        self._facts.settled(facts)
+        return self._room.let_go(job_id)
+
+    def _abandon(self, job_type: str, live: Live) -> None:
+        """Give back the slot of what does not stop; the job is others' by now, or ended."""
+        self._abandoned.take(live, self._tasks[live.job_id], job_type)
+        delivery = self._release(live.job_id)
+        if delivery is not None:
+            self._consumer.settle(delivery)
+        self._forget(live.job_id)
+
+    def _abandon_void(self) -> None:
+        now = time.monotonic()
+        for live in self._live.of(list(self._tasks)):
+            since = live.void_since(self._limits.lease_seconds)
+            if since is not None and now > since + self._limits.stubborn:
+                live.interrupt()
+                live.abandon()
 
     async def _watch_until(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             await wait(stop, min(0.5, self._limits.detach_after / 4))
             await self._give_up_waiting(stop)
+            self._abandon_void()
             await self._detach()
 
     async def _give_up_waiting(self, stop: asyncio.Event) -> None:

@@ -1,6 +1,7 @@
 """The jobs that run in this process: what the heartbeat renews and what a stop reaches."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -44,18 +45,41 @@ class Live:
     rung: Rung | None = None
     on_end: list[Callable[[Ending], None]] = field(default_factory=list)
     on_cancel: Callable[["Live"], None] | None = None
+    on_abandoned: Callable[["Live"], None] | None = None
+    ended_at: float | None = None  # when it was told to stop
+    abandoned: bool = False  # it goes on all the same, and counts no more
 
     def end(self, why: Ending) -> None:
         """Tell the work to stop; the first reason stays."""
         if self.ending is not None:
             return
         self.ending = why
+        self.ended_at = time.monotonic()
         for tell in self.on_end:
             tell(why)
         if why is Ending.CANCELED and self.on_cancel is not None:
             self.on_cancel(self)
         else:
             self.interrupt()
+
+    def void_since(self, lease_seconds: float) -> float | None:
+        """Tell since when its lease is over for sure; None while it may be renewed.
+
+        What is canceled is the ladder's business: it gives the lease up itself.
+        """
+        match self.ending:
+            case Ending.LOST:
+                return self.ended_at
+            case None if math.isfinite(self.renew_until):
+                return self.renew_until + lease_seconds
+            case _:
+                return None
+
+    def abandon(self) -> None:
+        """Say that it does not stop, and that nothing of it counts; nothing once it is over."""
+        if self.task is not None and self.on_abandoned is not None and not self.abandoned:
+            self.abandoned = True
+            self.on_abandoned(self)
 
     def interrupt(self) -> None:
         """Cancel what the work awaits; nothing once the work is over."""

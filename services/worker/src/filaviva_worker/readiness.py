@@ -34,7 +34,7 @@ class Readiness:
 
 
 class Slots:
-    """Show how many slots are busy and free."""
+    """Show how many slots are busy and free, and how many handlers go on without one."""
 
     def __init__(self, worker: Worker, metrics: Metrics) -> None:
         self._worker = worker
@@ -46,4 +46,5 @@ class Slots:
             busy, free = self._worker.slots
             self._metrics.worker_slots.labels("busy").set(busy)
             self._metrics.worker_slots.labels("free").set(free)
+            self._metrics.worker_slots.labels("abandoned").set(len(self._worker.abandoned))
             await wait(stop, 1)

@@ -30,6 +30,7 @@ from filaviva.standing import Standing
 from filaviva.telemetry.metrics import Metrics
 from filaviva.uses import Uses
 from filaviva_worker import process
+from filaviva_worker.abandoned import Abandoned
 from filaviva_worker.attempt import Attempts
 from filaviva_worker.cancels import Cancels
 from filaviva_worker.control import guard
@@ -83,6 +84,10 @@ class Worker:
             metrics=metrics,
         )
         self._facts = Facts(metrics)
+        most = settings.worker.concurrency
+        self.abandoned = Abandoned(metrics, most=most, worn_out=self._wear_out)
+        self._stop: asyncio.Event | None = None
+        self.worn_out = False
         self._uses = Uses(engine)
         self._live = LiveJobs()
         self.lanes: list[Lane] = []
@@ -111,7 +116,8 @@ class Worker:
         return sum(busy), sum(free)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until stopped, end what runs, record it, and be gone."""
+        """Work until stopped or worn out, end what runs, record it, and be gone."""
+        self._stop = stop
         recorded, gone = asyncio.Event(), asyncio.Event()
         async with asyncio.TaskGroup() as group:
             for consumer in self.consumers:
@@ -135,6 +141,12 @@ class Worker:
             await asyncio.wait({beating})
             for each in lasting:  # they only read, and a silent database must not keep us
                 each.cancel()
+
+    def _wear_out(self) -> None:
+        """Stop: as much goes on here that nobody can stop as there are slots."""
+        self.worn_out = True
+        if self._stop is not None:
+            self._stop.set()
 
     def _tools(self) -> Tools:
         return Tools(
@@ -190,11 +202,13 @@ class Worker:
             limited=Limited(self._engine, self._tenant_limits),
             facts=self._facts,
             following=self.following,
+            abandoned=self.abandoned,
             limits=Limits(
                 group.concurrency,
                 group.lease_seconds,
                 group.detach_after_seconds,
                 group.grace_seconds,
+                group.cancel_limit_seconds,
             ),
         )
         consumer = Consumer(
