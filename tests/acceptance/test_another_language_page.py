@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import aio_pika
 import asyncpg
+import httpx2
 import pytest
 
 from fixtures.broker import Broker
@@ -23,6 +24,7 @@ from fixtures.management import Management
 from fixtures.waiting import until
 
 PAGE = Path(__file__).parents[2] / "docs/howto/publish-from-another-language.md"
+LINKS = {"FILAVIVA_LINKS__SECRET": "a secret of more than thirty-two characters"}
 CLI = [sys.executable, "-m", "filaviva.cli"]
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(180)]
@@ -59,6 +61,16 @@ async def running(name: str, folder: Path, environment: dict[str, str]) -> Async
     finally:
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
+async def look_at_the_page(folder: Path, environment: dict[str, str]) -> None:
+    """Open the page of contracts by the link that the page makes."""
+    command = program("link").replace("filaviva", shlex.join(CLI), 1)
+    address = await run(["sh", "-c", command], folder, environment)
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        page = await client.get(address.strip())
+    assert page.status_code == 200
+    assert "invoice.issued.v1" in page.text
 
 
 def user_of_the_page(broker: Broker, vhost: str) -> str:
@@ -106,6 +118,7 @@ async def test_the_page_is_true(
     (tmp_path / "shop.py").write_text(program("app"))
     port = free_port()
     own = {
+        **LINKS,
         "PYTHONPATH": str(tmp_path),
         "FILAVIVA_APP": "shop:app",
         "RECEIPTS": f"http://127.0.0.1:{port}/receipts",
@@ -126,6 +139,7 @@ async def test_the_page_is_true(
         "PORT": str(port),
     }
     await run(["sh", "-c", program("contracts")], tmp_path, environment)
+    await look_at_the_page(tmp_path, {**journey.environment, **environment, **LINKS})
     service = await asyncpg.connect(empty_database)
 
     async def counted(statement: str, expected: Any) -> bool:

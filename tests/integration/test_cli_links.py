@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from filaviva.operations.catalogue_links import CatalogueLinks
 from filaviva.operations.links import Links
 from filaviva_producer.page.visit import read_link
 from fixtures.command_line import CommandLine
@@ -59,3 +60,16 @@ async def test_without_a_secret_it_says_which_variable_is_missing(database: str)
     assert "FILAVIVA_LINKS__SECRET" in missing.err
     assert "32 characters or more" in wrong.err
     assert SECRET[:5] not in wrong.err
+
+
+async def test_a_link_opens_the_page_of_contracts_of_some_types(cli: CommandLine) -> None:
+    chosen = ("--type", "invoice.extract", "--type", "order.paid")
+    made = await asyncio.to_thread(cli, "contracts", "link", *chosen, "--expires", "2h", "--json")
+
+    address = urlsplit(made.json["url"])
+    query = {name: value for name, (value,) in parse_qs(address.query).items()}
+    link = CatalogueLinks(SECRET).opened(query)
+    assert address.path == "/contracts"
+    assert link is not None
+    assert link.types == {"invoice.extract", "order.paid"}
+    assert abs(link.expires - time.time() - 7200) < 120

@@ -15,6 +15,7 @@ from filaviva.http import BodyLimits, HttpServer
 from filaviva.limits import TenantLimits
 from filaviva.listening import Listening, told
 from filaviva.notify import CHANNEL
+from filaviva.operations.catalogue_links import CatalogueLinks
 from filaviva.operations.keys import KeyRing
 from filaviva.operations.links import Links
 from filaviva.operations.quotas import Quotas
@@ -30,6 +31,7 @@ from filaviva.turns import Turns
 from filaviva.uses import Uses
 from filaviva_producer.api import Api, Routes
 from filaviva_producer.canceling import Canceling
+from filaviva_producer.catalogue.routes import Catalogue
 from filaviva_producer.contents import Contents
 from filaviva_producer.contracts import Contracts
 from filaviva_producer.describing import Describing
@@ -171,6 +173,7 @@ def _routes(parts: Parts, links: Links | None) -> Iterator[Routes]:
     yield retrying
     yield Erasing(engine)
     yield Describing(registry)
+    yield Catalogue(registry, _catalogue_links(parts.settings))
     yield Contracts(registry)
     yield Contents(engine, pressure, most)
     yield Scheduling(engine, registry, parts.submitter, most, callbacks)
@@ -185,6 +188,17 @@ def _streaming(parts: Parts, links: Links | None) -> Streaming:
     limits = parts.settings.producer
     seats = Seats(parts.metrics.sse_clients, most=limits.max_streams)
     return Streaming(parts.engine, parts.streams, seats, links, each=limits.max_streams_per_key)
+
+
+def _catalogue_links(settings: Settings) -> CatalogueLinks | None:
+    links = settings.links
+    if links.secret is None:
+        return None
+    previous = links.previous_secret
+    return CatalogueLinks(
+        links.secret.get_secret_value(),
+        previous=None if previous is None else previous.get_secret_value(),
+    )
 
 
 def _links(settings: Settings) -> Links | None:

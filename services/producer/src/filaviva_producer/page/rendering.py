@@ -29,7 +29,7 @@ HEADERS: Final = {
     "X-Robots-Tag": "noindex, nofollow",
     "Vary": "Accept-Language",
 }
-_FOREVER: Final = "public, max-age=31536000, immutable"
+FOREVER: Final = "public, max-age=31536000, immutable"
 
 
 def _templates() -> Environment:
@@ -54,7 +54,7 @@ class Rendering:
         """Give a file of the page; None if there is none of that name."""
         if name not in self._assets:
             return None
-        headers = {"Cache-Control": _FOREVER, "Cross-Origin-Resource-Policy": "same-origin"}
+        headers = {"Cache-Control": FOREVER, "Cross-Origin-Resource-Policy": "same-origin"}
         return Response(self._assets[name], headers=headers, media_type=_KINDS[name])
 
     def page(

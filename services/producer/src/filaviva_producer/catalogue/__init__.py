@@ -1,0 +1,1 @@
+"""The page of contracts: what may be submitted, published and listened to, for people."""
