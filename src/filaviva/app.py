@@ -45,6 +45,7 @@ class App:
         self._handlers: dict[str, dict[int, Handler]] = {}
         self._upcasters = Upcasters()
         self._old: dict[tuple[str, int], type[Contract]] = {}
+        self._published: dict[tuple[str, int], type[Contract]] = {}
         self._sunsets: dict[tuple[str, int], date] = {}
 
     def __repr__(self) -> str:
@@ -77,6 +78,11 @@ class App:
     def old_contracts(self) -> Mapping[tuple[str, int], type[Contract]]:
         """The contracts, by type and version, that upcasters were registered with."""
         return MappingProxyType(self._old)
+
+    @property
+    def published(self) -> Mapping[tuple[str, int], type[Contract]]:
+        """The events, by type and version, that are declared for others to listen to."""
+        return MappingProxyType(self._published)
 
     @property
     def sunsets(self) -> Mapping[tuple[str, int], date]:
@@ -132,6 +138,15 @@ class App:
             return function
 
         return register
+
+    def publishes(self, *events: type[Contract]) -> None:
+        """Declare events that this app's services publish, whoever handles them.
+
+        Their contracts are in the registry then, for other apps and languages; `POST /v1/events`
+        takes them.
+        """
+        for event in events:
+            self._published[event.contract_type, event.contract_version] = event
 
     def upcaster(
         self, contract: str | type[Contract], version: int | None = None, *, to: int

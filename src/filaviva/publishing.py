@@ -214,13 +214,17 @@ def _refuse_taken(app: App, taken: list[tuple[Any, ...]]) -> None:
 def _event_rows(app: App) -> list[_Row]:
     """Give the contracts of the events themselves, where they are no job types of this app too."""
     events = {
-        (handler.event, handler.version): handler.contract
-        for handler in app.all_handlers()
-        if handler.event is not None and handler.version not in app.handlers.get(handler.event, {})
+        **app.published,
+        **{
+            (handler.event, handler.version): handler.contract
+            for handler in app.all_handlers()
+            if handler.event is not None
+        },
     }
     return [
         _Row(type=kind, version=version, schema=schema, examples=examples)
         for (kind, version), contract in sorted(events.items())
+        if version not in app.handlers.get(kind, {})
         for schema, examples in [_described(contract)]
     ]
 

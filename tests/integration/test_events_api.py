@@ -165,6 +165,25 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
 ]
 
 
+async def test_a_declared_event_is_published_though_nobody_here_handles_it(
+    producer: Producer,
+) -> None:
+    declaring = App("declaring")
+    declaring.publishes(Unheard)
+    async with producer.engine.begin() as connection:
+        await publish(connection, declaring)
+    await producer.registry.refresh()
+
+    taken = await post(producer, "unheard", type="invoice.unheard")
+    wrong = await post(producer, "wrong", type="invoice.unheard", data={})
+
+    assert taken.status_code == 202
+    assert taken.json()["jobs"] == []
+    (copy,) = copies(producer)
+    assert copy.type == "invoice.unheard.v1"
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "invalid_data")
+
+
 async def test_what_cannot_be_published_is_refused_and_nothing_is_kept(
     producer: Producer,
 ) -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 import filaviva
 from filaviva import App, ConfigurationError, Context, Contract, Policy, SyncContext
 from filaviva.app import load_app
+from filaviva.evolution.catalog import catalog
 
 
 class Paid(Contract, type="order.paid", version=1):
@@ -195,3 +196,15 @@ def test_importing_the_sdk_loads_no_server_and_no_driver() -> None:
 def test_every_public_name_is_there() -> None:
     assert all(hasattr(filaviva, name) for name in filaviva.__all__)
     assert list(filaviva.__all__) == sorted(filaviva.__all__)
+
+
+def test_a_declared_event_belongs_to_what_the_app_defines() -> None:
+    class Shipped(Contract, type="order.shipped", version=3):
+        number: int
+
+    app = App("shop")
+    app.publishes(Shipped)
+
+    assert app.published == {("order.shipped", 3): Shipped}
+    found = catalog(app)
+    assert found.defined.keys() == found.readers.keys() == {("order.shipped", 3)}

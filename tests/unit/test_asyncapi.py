@@ -56,6 +56,15 @@ async def congratulate(event: Adopted, ctx: Context) -> None:
     """Congratulate."""
 
 
+class Groomed(Contract, type="pet.groomed", version=1):
+    """A pet is beautiful."""
+
+    number: int
+
+
+app.publishes(Groomed, Adopted)
+
+
 def shop(**options: Any) -> dict[str, Any]:
     return document(of_app(app), title="shop", version="1", **options)
 
@@ -115,6 +124,13 @@ def test_an_event_is_received_from_its_exchange_for_each_queue_with_a_handler() 
     assert operation["x-filaviva-queues"] == ["filaviva.work.books", "filaviva.work.mail"]
 
 
+def test_an_event_that_nobody_here_handles_is_sent() -> None:
+    found = shop()
+
+    assert "send.pet.groomed.v1" in found["operations"]
+    assert "send.pet.adopted.v1" not in found["operations"]
+
+
 def test_a_job_is_submitted_over_http_and_answered_with_its_result() -> None:
     found = shop()
 
@@ -142,7 +158,7 @@ def test_every_example_fits_the_schema_of_its_data() -> None:
             schema = {**data, "components": found["components"]}
             assert SchemaCheck(schema).flaws(example["payload"]["data"]) == ()
             checked += 1
-    assert checked == 8
+    assert checked == 9
 
 
 @pytest.mark.parametrize("name", ["job.succeeded", "job.failed", "filaviva.wakeup"])

@@ -64,11 +64,13 @@ def of_app(app: App) -> list[Told]:
     events = {
         (job.event, job.version): job for job in jobs if (job.event, job.version) not in known
     }
-    return jobs + [
-        replace(job, type=event, event=None, queue=None, result_schema=None)
-        for (event, _), job in events.items()
+    told = {
+        (event, version): replace(job, type=event, event=None, queue=None, result_schema=None)
+        for (event, version), job in events.items()
         if event is not None
-    ]
+    }
+    declared = {key: _of(each) for key, each in app.published.items() if key not in known}
+    return [*jobs, *(declared | told).values()]
 
 
 def _jobs(app: App) -> Iterator[Told]:

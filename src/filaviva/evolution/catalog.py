@@ -69,9 +69,10 @@ def catalog(app: App | None, modules: Iterable[str] = ()) -> Catalog:
         defined[one.key] = one
         readers[one.key] = contract.model_validate_json
     if app is not None:
-        for contract in app.old_contracts.values():
+        for contract in (*app.old_contracts.values(), *app.published.values()):
             one = Defined(contract=contract, schema=_schema(contract))
             defined[one.key] = one
+        readers |= {key: each.model_validate_json for key, each in app.published.items()}
         for handler in app.all_handlers():
             one = _of_handler(handler)
             defined[one.key] = one
