@@ -119,9 +119,13 @@ class WorkerGroup(Group):
     @field_validator("queues", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(filter(None, (name.strip() for name in value.split(","))))
-        return value
+        return _names_in(value)
+
+
+def _names_in(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(filter(None, (name.strip() for name in value.split(","))))
+    return value
 
 
 class ProducerGroup(Group):
@@ -228,6 +232,9 @@ class RetentionGroup(Group):
         description="how long a message is known; a week more than dead letters at least",
         validate_default=True,
     )
+    samples_days: Days = Field(
+        default=90, description="outlines of what was sent, so long after it was seen last"
+    )
     audit_days: Days = Field(default=365, description="who did what")
     workers_days: Days = Field(
         default=7, description="workers that are gone, since they were last seen"
@@ -251,6 +258,25 @@ class RetentionGroup(Group):
                 f"delivered again {REDELIVERY_DAYS} days later"
             )
         return days
+
+
+class SamplesGroup(Group):
+    types: tuple[str, ...] = Field(
+        default=(),
+        description="comma-separated, * for all: workers keep outlines of their data, without "
+        "contents; empty: none",
+    )
+    per_version: int = Field(
+        default=50, ge=1, le=1000, description="outlines kept of one version, the last seen ones"
+    )
+    every_seconds: float = Field(
+        default=10, gt=0, description="at most one in so long, for each version and process"
+    )
+
+    @field_validator("types", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return _names_in(value)
 
 
 class SlackSettings(Group):
@@ -282,6 +308,7 @@ class Settings(FromEnvironment):
     producer: ProducerGroup = ProducerGroup()
     worker: WorkerGroup = WorkerGroup()
     retention: RetentionGroup = RetentionGroup()
+    samples: SamplesGroup = SamplesGroup()
     slack: SlackSettings = SlackSettings()
     links: LinksSettings = LinksSettings()
     callbacks: CallbackSettings = CallbackSettings()

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva.cli import acting, asyncapi, catalogue, evolving, in_flight, uses
+from filaviva.cli import acting, asyncapi, catalogue, evolving, in_flight, sampling, uses
 from filaviva.cli.output import Json, show_json, show_list
 from filaviva.errors import NotFound
 from filaviva.evolution.release import export as write_all
@@ -25,6 +25,7 @@ app.command()(evolving.check)
 app.command()(evolving.release)
 app.command("new-version")(evolving.new_version)
 app.command()(evolving.retire)
+app.command()(sampling.samples)
 app.command()(asyncapi.asyncapi)
 app.command()(catalogue.link)
 app.command("in-flight")(in_flight.in_flight)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from filaviva.app import load_app
-from filaviva.cli import exits
+from filaviva.cli import exits, sampling
 from filaviva.cli.here import environment
 from filaviva.cli.output import DryRun, Json, show_json
 from filaviva.errors import ConfigurationError
@@ -19,6 +19,7 @@ from filaviva.evolution.release import release as release_all
 from filaviva.evolution.release import retire as retire_one
 from filaviva.evolution.scaffold import begin, write
 from filaviva.evolution.terms import Terms, read_terms
+from filaviva.evolution.trial import Tried, tried
 
 Project = Annotated[
     Path, typer.Option(metavar="DIR", help="Where its pyproject.toml and contracts/ are.")
@@ -52,12 +53,20 @@ def _app_path(project: Path, app: str, terms: Terms) -> str:
     return path
 
 
-def check(
+def check(  # noqa: PLR0913 - Typer reads the options from the signature
     *,
     project: Project = HERE,
     app: AppPath = "",
     mode: Annotated[
         Mode | None, typer.Option(help="What has to stay possible. Default: FULL_TRANSITIVE.")
+    ] = None,
+    against_samples: Annotated[
+        bool,
+        typer.Option("--against-samples", help="Also try what was really sent, as workers saw it."),
+    ] = False,
+    samples: Annotated[
+        Path | None,
+        typer.Option(help="A file of `filaviva contracts samples --json`. Default: the database."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -69,11 +78,14 @@ def check(
     if mode is not None:
         terms = terms.model_copy(update={"mode": mode, "modes": {}})
     report = check_all(found, folder, terms)
+    sampled = samples is not None or against_samples
+    flawed = tried(found, sampling.kept(samples)) if sampled else []
     if json:
-        show_json(_content(report))
+        show_json({**_content(report), **({"samples": _flawed(flawed)} if sampled else {})})
     else:
         _show(report)
-    if not report.passes:
+        sampling.show(flawed)
+    if not report.passes or any(each.certain for each in flawed):
         raise typer.Exit(exits.REFUSED)
 
 
@@ -186,3 +198,18 @@ def _named(key: Key) -> dict[str, Any]:
 
 def _name(key: Key) -> str:
     return f"{key[0]} v{key[1]}"
+
+
+def _flawed(found: list[Tried]) -> list[dict[str, Any]]:
+    return [
+        {
+            **_named(each.sample.key),
+            "seen": each.sample.seen,
+            "certain": [{"pointer": flaw.pointer, "detail": flaw.detail} for flaw in each.certain],
+            "possible": [
+                {"pointer": flaw.pointer, "detail": flaw.detail} for flaw in each.possible
+            ],
+            "outline": each.sample.outline,
+        }
+        for each in found
+    ]

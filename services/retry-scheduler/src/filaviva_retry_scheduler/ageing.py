@@ -103,6 +103,13 @@ DELETE FROM filaviva.contents AS contents USING (
     ORDER BY tenant, sha256 LIMIT $2 FOR UPDATE SKIP LOCKED) AS old
 WHERE contents.tenant = old.tenant AND contents.sha256 = old.sha256
 """
+_SAMPLES = """
+DELETE FROM filaviva.contract_samples AS sample USING (
+    SELECT type, version, hash FROM filaviva.contract_samples
+    WHERE last_seen_at < now() - 86400 * $1::float8 * interval '1 second'
+    ORDER BY type, version, hash LIMIT $2 FOR UPDATE SKIP LOCKED) AS old
+WHERE (sample.type, sample.version, sample.hash) = (old.type, old.version, old.hash)
+"""
 
 
 async def inbox_blocks(connection: AsyncConnection) -> int:
@@ -157,3 +164,8 @@ async def contract_uses(connection: AsyncConnection, days: float, limit: int) ->
 async def contents(connection: AsyncConnection, days: float, limit: int) -> int:
     """Remove contents that nobody has put or read for so long."""
     return (await connection.exec_driver_sql(_CONTENTS, (days, limit))).rowcount
+
+
+async def contract_samples(connection: AsyncConnection, days: float, limit: int) -> int:
+    """Forget outlines of what was last seen so long ago."""
+    return (await connection.exec_driver_sql(_SAMPLES, (days, limit))).rowcount

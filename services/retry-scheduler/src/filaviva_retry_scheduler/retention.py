@@ -89,6 +89,7 @@ class Retention:
             self._tombstones,
             self._keys,
             self._uses,
+            self._samples,
             self._contents,
             self._workers,
         )
@@ -156,6 +157,12 @@ class Retention:
     async def _workers(self) -> int:
         days, limit = self._periods.workers_days, self._pace.rows
         return await self._count("workers", lambda on: ageing.workers(on, days, limit))
+
+    async def _samples(self) -> int:
+        days, limit = self._periods.samples_days, self._pace.rows
+        return await self._count(
+            "contract_samples", lambda on: ageing.contract_samples(on, days, limit)
+        )
 
     async def _count(self, what: str, work: Callable[[AsyncConnection], Awaitable[int]]) -> int:
         async def before_commit(connection: AsyncConnection) -> int:

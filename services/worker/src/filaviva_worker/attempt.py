@@ -32,17 +32,29 @@ from filaviva_worker.tools import Tools
 GRACE = 10.0
 
 
+def _to_nobody(job_type: str, version: int, payload: str) -> None:
+    """Sample nothing."""
+
+
 class Attempts:
     """Run claimed jobs through the app's handlers."""
 
-    def __init__(
-        self, app: App, app_path: str, tools: Tools, standing: Standing, ladder: Ladder
+    def __init__(  # noqa: PLR0913 - the composition of what runs jobs
+        self,
+        app: App,
+        app_path: str,
+        tools: Tools,
+        standing: Standing,
+        ladder: Ladder,
+        *,
+        offer: Callable[[str, int, str], None] = _to_nobody,
     ) -> None:
         self._app = app
         self._app_path = app_path
         self._tools = tools
         self._standing = standing
         self._ladder = ladder
+        self._offer = offer
 
     def handler(self, job_type: str, version: int) -> Handler | None:
         """Find the handler that reads this version; None if there is none here."""
@@ -63,6 +75,7 @@ class Attempts:
         refusal = self._standing.refusal(job.submitted_by, job.type)
         if refusal is not None:
             return Dead(Failure("refused", KEY_NOT_ALLOWED, refusal))
+        self._offer(job.type, job.version, job.payload)
         context = LiveContext(job, live, self._tools)
         failpoints.passing("execute.started")
         try:

@@ -41,6 +41,7 @@ from filaviva_worker.ladder import Ladder, Patience
 from filaviva_worker.lane import LAST_SECONDS, Lane, Limits, all_watermarks
 from filaviva_worker.limited import Limited
 from filaviva_worker.live import LiveJobs
+from filaviva_worker.sampling import Sampling
 from filaviva_worker.settle import Settling
 from filaviva_worker.strangers import Strangers
 from filaviva_worker.tools import Tools
@@ -89,6 +90,7 @@ class Worker:
         self._stop: asyncio.Event | None = None
         self.worn_out = False
         self._uses = Uses(engine)
+        self._sampling = Sampling(app, engine, settings.samples)
         self._live = LiveJobs()
         self.lanes: list[Lane] = []
         self.consumers: list[Consumer] = []
@@ -102,7 +104,14 @@ class Worker:
         ladder = Ladder(
             engine.execution_options(isolation_level="AUTOCOMMIT"), metrics, _patience(settings)
         )
-        self._attempts = Attempts(app, settings.app or "", self._tools(), self._standing, ladder)
+        self._attempts = Attempts(
+            app,
+            settings.app or "",
+            self._tools(),
+            self._standing,
+            ladder,
+            offer=self._sampling.offer,
+        )
         self._strangers = Strangers(self.id, engine, relay, self._facts)
         for queue in wanted_queues(app, settings):
             self._open_lane(queue)
@@ -125,7 +134,7 @@ class Worker:
             beating = group.create_task(self.heartbeat.run(gone))
             hearing = (self._standing, self._cancels, self._tenant_limits, self._releasing)
             lasting = [group.create_task(each.run(gone)) for each in hearing]
-            recording: tuple[Loop, ...] = (*self._settlings, self._uses)
+            recording: tuple[Loop, ...] = (*self._settlings, self._uses, self._sampling)
             settling = [group.create_task(each.run(recorded)) for each in recording]
             lanes = [group.create_task(lane.run(stop)) for lane in self.lanes]
             await stop.wait()

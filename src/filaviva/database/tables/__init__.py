@@ -16,7 +16,13 @@ from filaviva.database.tables.fairness import (
     turns,
     upcoming,
 )
-from filaviva.database.tables.registry import api_keys, contract_uses, contracts, schedules
+from filaviva.database.tables.registry import (
+    api_keys,
+    contract_samples,
+    contract_uses,
+    contracts,
+    schedules,
+)
 from filaviva.database.tables.schema import metadata
 from filaviva.database.tables.transport import audit_log, contents, inbox, outbox, workers
 from filaviva.database.tables.work import (
@@ -36,6 +42,7 @@ __all__ = [
     "audit_log",
     "batches",
     "contents",
+    "contract_samples",
     "contract_uses",
     "contracts",
     "dead_letters",

@@ -51,6 +51,18 @@ contracts = Table(
     Column("examples", JSONB, nullable=False),
 )
 
+contract_samples = Table(
+    "contract_samples",
+    metadata,
+    Column("type", Text, primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("hash", LargeBinary, primary_key=True),
+    Column("outline", JSONB, nullable=False),
+    Column("seen", BigInteger, nullable=False),
+    Column("first_seen_at", DateTime(timezone=True), nullable=False),
+    Column("last_seen_at", DateTime(timezone=True), nullable=False),
+)
+
 contract_uses = Table(
     "contract_uses",
     metadata,

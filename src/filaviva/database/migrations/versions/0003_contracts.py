@@ -10,7 +10,7 @@ down_revision = "0002"
 branch_labels = None
 depends_on = None
 
-DUTIES = ("turns", "callbacks", "versions", "schedules", "contents", "retries")
+DUTIES = ("turns", "callbacks", "versions", "samples", "schedules", "contents", "retries")
 
 
 def upgrade() -> None:
