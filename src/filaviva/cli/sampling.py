@@ -12,6 +12,7 @@ from filaviva.cli import acting
 from filaviva.cli.output import Json, show_json, show_list
 from filaviva.evolution.samples import Sample, read, read_file
 from filaviva.evolution.trial import Tried, summary
+from filaviva.operations.figures import moment
 
 _COLUMNS = ("type", "version", "seen", "lastSeenAt", "outline")
 
@@ -52,6 +53,6 @@ def _shown(each: Sample) -> dict[str, Any]:
         "type": each.type,
         "version": each.version,
         "seen": each.seen,
-        "lastSeenAt": each.last_seen_at,
+        "lastSeenAt": moment(each.last_seen_at),
         "outline": each.outline,
     }
