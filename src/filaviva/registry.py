@@ -7,6 +7,7 @@ May happen twice: a refresh replaces the same by the same.
 
 import asyncio
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Final
@@ -58,11 +59,22 @@ class Registered:
         return list(self.check.flaws(data))
 
 
+def _untold(_types: Sequence[str]) -> None:
+    """Nobody wants to know the types."""
+
+
 class Registry:
     """A cache of the published contracts, refreshed when setup says so and now and then."""
 
-    def __init__(self, engine: AsyncEngine, *, poll: float = 15) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        *,
+        poll: float = 15,
+        told: Callable[[Sequence[str]], None] = _untold,
+    ) -> None:
         self._engine = engine
+        self._told = told
         self._refreshing = Refreshing(engine, CHANNEL, self._read, poll=poll)
         self._contracts: dict[str, dict[int, Registered]] = {}
         self._rows: dict[tuple[Any, ...], Registered] = {}
@@ -121,6 +133,7 @@ class Registry:
         for registered in self._rows.values():
             contracts.setdefault(registered.type, {})[registered.version] = registered
         self._contracts = contracts
+        self._told(self.types())
 
 
 async def _rows(connection: AsyncConnection) -> list[tuple[Any, ...]]:

@@ -40,7 +40,8 @@ SELECT count(*) FROM (SELECT FROM {NAME} LIMIT 100000) AS waiting
 
 async def relay(settings: Settings, stop: asyncio.Event) -> None:
     """Relay until stopped."""
-    metrics = Metrics()
+    metrics = Metrics(revision=settings.revision)
+    metrics.know("relay")
     engine = connect(settings.postgres.url.get_secret_value(), name="filaviva-relay", size=4)
     publisher = Publisher(
         settings.broker.url.get_secret_value(),
@@ -112,7 +113,7 @@ class Watch:
             self.problems = [f"database: {words(away)[:200]}"]
             return 0
         self.problems = []
-        self._metrics.outbox_pending.set(waiting)
+        self._metrics.figures.tell({"outbox_pending": {(): waiting}})
         return waiting
 
 

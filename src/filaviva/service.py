@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 
 import structlog
 import uvloop
+from prometheus_client import disable_created_metrics
 
 from filaviva.errors import ConfigurationError
 from filaviva.settings import Settings, read
@@ -51,6 +52,7 @@ def run(
     `patience` (in seconds), when a server that does not answer keeps us from ending.
     """
     logs.configure(service=name)
+    disable_created_metrics()  # type: ignore[no-untyped-call] # a series for each series, which nobody asks for
     _allow_many_files()
     gc.freeze()  # what is loaded by now stays
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 20, 50)

@@ -300,6 +300,7 @@ class Settings(FromEnvironment):
 
     app: str | None = Field(default=None, description="package.module:attribute of your App")
     environment: str = Field(default="development", description="shown in alerts")
+    revision: str = Field(default="", description="what was built, shown in filaviva_build_info")
     console_url: str | None = Field(default=None, description="where alerts link to")
     broker: BrokerSettings
     postgres: PostgresSettings

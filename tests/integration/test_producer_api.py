@@ -682,6 +682,25 @@ async def test_submissions_are_counted(producer: Producer) -> None:
     assert count("no.such", "rejected") is None
 
 
+async def test_requests_are_counted_by_route_and_never_by_path(producer: Producer) -> None:
+    job = (await producer.submit("a")).json()["jobId"]
+    await producer.client.get(f"/v1/jobs/{job}")
+    await producer.client.get("/v1/jobs/nonsense")
+    await producer.client.get(f"/no/such/{job}")
+    await producer.client.request("PROPFIND", "/v1/jobs")
+
+    def count(route: str, method: str, status: int) -> float | None:
+        labels = {"route": route, "method": method, "status": str(status)}
+        name = "filaviva_http_request_duration_seconds_count"
+        return producer.metrics.registry.get_sample_value(name, labels)
+
+    assert count("/v1/jobs", "POST", 202) == 1
+    assert count("/v1/jobs/{job_id}", "GET", 200) == 1
+    assert count("/v1/jobs/{job_id}", "GET", 404) == 1
+    assert count("unmatched", "GET", 404) == 1
+    assert count("/v1/jobs", "other", 405) == 1
+
+
 async def test_openapi_describes_every_route(producer: Producer) -> None:
     api = (await producer.client.get("/openapi.json")).json()
 

@@ -374,7 +374,7 @@ async def test_the_metrics_tell_who_waits_since_when_and_who_had_a_turn(ground: 
     given, shown = len(ground.rows), metrics.registry.get_sample_value
     counting = Counting(ground.jobs.engine, metrics)
 
-    assert await counting.step() == 50 - given
+    assert await counting.step() == 80
 
     low, normal = {"priority": "low"}, {"priority": "normal"}
     assert shown("filaviva_turns_waiting", low) + shown("filaviva_turns_waiting", normal) == (

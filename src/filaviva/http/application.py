@@ -11,9 +11,11 @@ from starlette.types import ASGIApp
 from filaviva.http import problems
 from filaviva.http.auth import Authenticator
 from filaviva.http.bodies import BodyLimits
+from filaviva.http.metered import Metered
 from filaviva.http.queries import refuse_unknown, strict_query
 from filaviva.http.request_ids import RequestIds
 from filaviva.telemetry.endpoint import Problems, readiness
+from filaviva.telemetry.metrics import Metrics
 
 
 class Application(FastAPI):
@@ -28,6 +30,7 @@ class Application(FastAPI):
         ready: Problems,
         stopping: asyncio.Event,
         body_limits: BodyLimits | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         super().__init__(
             title=title,
@@ -42,13 +45,18 @@ class Application(FastAPI):
         self.state.body_limits = body_limits or BodyLimits()
         self.state.stopping = stopping
         self._ready = ready
+        self._metrics = metrics
         problems.install(self)
         self.add_route("/healthz", self._healthz, include_in_schema=False)
         self.add_route("/readyz", self._readyz, include_in_schema=False)
 
     def build_middleware_stack(self) -> ASGIApp:
         """Put the request ids around everything, the answer to an unexpected error included."""
-        return RequestIds(super().build_middleware_stack())
+        around = RequestIds(super().build_middleware_stack())
+        if self._metrics is None:
+            return around
+        paths = (getattr(route, "path", "{") for route in self.routes)
+        return Metered(around, self._metrics, plain=(path for path in paths if "{" not in path))
 
     def openapi(self) -> dict[str, Any]:
         """Describe the API, with the shape of our errors."""

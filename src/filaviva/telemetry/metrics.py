@@ -3,28 +3,57 @@
 No tenant, user or id is ever a label.
 """
 
+from collections.abc import Iterable
 from importlib.metadata import version
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+)
+
+from filaviva.telemetry.figures import Figures
+from filaviva.telemetry.known import ALWAYS, BY_TYPE, Service, combinations
 
 # Attempts and whole jobs may take hours; the last bucket is four of them.
 LONG = (0.1, 0.5, 1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
 CANCEL = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 3600, 14400)
+# Long-polling answers after 20 s by design.
+REQUEST = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30)
 SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+USD = (0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 100)
 
 
 class Metrics:
     """Every metric of one process, on a registry of its own."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, registry: CollectorRegistry | None = None, *, revision: str = "") -> None:
         self.registry = registry or CollectorRegistry()
+        self.figures = Figures(self.registry)
         self._jobs()
+        self._money()
         self._journey()
         self._worker()
-        self._turns()
-        self.sse_clients = self._gauge("sse_clients", "Open streams of server-sent events")
+        self._edge()
+        ProcessCollector(registry=self.registry)
         build = Info("filaviva_build", "The running release", registry=self.registry)
-        build.info({"version": version("filaviva"), "revision": ""})
+        build.info({"version": version("filaviva"), "revision": revision})
+
+    def know(self, service: Service, types: Iterable[str] = ()) -> None:
+        """Begin the series that this service will count, so that the first event is an increase."""
+        for name, *values in ALWAYS.get(service, ()):
+            self._begin(name, combinations(values))
+        for name, *values in BY_TYPE.get(service, ()):
+            self._begin(name, combinations([tuple(types), *values]))
+
+    def _begin(self, name: str, labels: Iterable[tuple[str, ...]]) -> None:
+        metric: Any = getattr(self, name)
+        for each in labels:
+            metric.labels(*each)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"filaviva_{name}", text, labels, registry=self.registry)
@@ -56,19 +85,25 @@ class Metrics:
         self.retry_lateness = self._histogram(
             "retry_lateness_seconds", "From the end of a pause to the claim", buckets=SHORT
         )
-        self.job_cost = self._counter("job_cost_usd", "Spent by ended attempts", "type")
+        self.step_attempts = self._counter(
+            "step_attempts_total", "Executed steps", "type", "step", "outcome"
+        )
+
+    def _money(self) -> None:
+        self.job_cost = self._histogram(
+            "job_cost_usd", "What a job had cost when it ended", "type", buckets=USD
+        )
+        self.attempt_cost = self._counter(
+            "attempt_cost_usd_total", "Spent by attempts, by what they came to", "type", "outcome"
+        )
         self.llm_tokens = self._counter(
             "llm_tokens_total", "Tokens of recorded model calls", "provider", "model", "kind"
         )
         self.llm_cost = self._counter(
             "llm_cost_usd_total", "Cost of recorded model calls", "provider", "model", "type"
         )
-        self.step_attempts = self._counter(
-            "step_attempts_total", "Executed steps", "type", "step", "outcome"
-        )
 
     def _journey(self) -> None:
-        self.outbox_pending = self._gauge("outbox_pending", "Messages not yet confirmed")
         self.publish_confirm = self._histogram(
             "publish_confirm_seconds", "From publish to confirm", "outcome", buckets=SHORT
         )
@@ -77,9 +112,6 @@ class Metrics:
         )
         self.dead_letters = self._counter(
             "dead_letters_total", "Dead letters by reason", "type", "reason"
-        )
-        self.dead_letters_open = self._gauge(
-            "dead_letters_open", "Dead letters waiting for a person", "type", "reason"
         )
         self.replays = self._counter("replays_total", "Replayed letters", "outcome")
         self.notifications = self._counter(
@@ -103,20 +135,7 @@ class Metrics:
         self.rows_removed = self._counter(
             "rows_removed_total", "Removed because nothing has to be kept longer", "what"
         )
-
-    def _turns(self) -> None:
-        self.turns_waiting = self._gauge(
-            "turns_waiting", "Jobs that wait for their turn", "priority"
-        )
-        self.turns_oldest = self._gauge(
-            "turns_oldest_timestamp_seconds",
-            "Since when the first in line is due, 0 if nobody waits",
-            "priority",
-        )
         self.turns_given = self._counter("turns_given_total", "Turns given", "priority")
-        self.turns_upcoming = self._gauge(
-            "turns_upcoming", "Jobs that will wait for their turn once their time has come"
-        )
 
     def _worker(self) -> None:
         self.lease_lost = self._counter(
@@ -136,3 +155,14 @@ class Metrics:
         self.steps_after_cancel = self._counter(
             "steps_after_cancel_total", "Steps that began after a cancel; stays 0"
         )
+
+    def _edge(self) -> None:
+        self.http_requests = self._histogram(
+            "http_request_duration_seconds",
+            "From a request to the first byte of its answer",
+            "route",
+            "method",
+            "status",
+            buckets=REQUEST,
+        )
+        self.sse_clients = self._gauge("sse_clients", "Open streams of server-sent events")

@@ -39,7 +39,7 @@ class Announcer:
         if filed.failed:
             self._hurry()  # who wants to be told of an end has a row that nobody hands over
         for type_, reason in filed.filed:
-            self._metrics.dead_letters.labels(type_, reason).inc()
+            self._metrics.dead_letters.labels(self._violations.known(type_), reason).inc()
             log.warning("dead letter", type=type_, reason=reason)
         for violation in filed.violations:
             self._violations.count(*violation)

@@ -1,6 +1,7 @@
 """How the parts of the dlq-handler fit together."""
 
 import asyncio
+from functools import partial
 from importlib.metadata import version
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -17,6 +18,7 @@ from filaviva.operations.following import Following
 from filaviva.operations.keys import KeyRing
 from filaviva.registry import Registry
 from filaviva.relay import Relay
+from filaviva.relay_meter import Meter
 from filaviva.service import LoopLag, serve
 from filaviva.settings import Settings
 from filaviva.telemetry.endpoint import Endpoint
@@ -25,7 +27,6 @@ from filaviva.violations import Violations
 from filaviva_dlq_handler.announcer import Announcer
 from filaviva_dlq_handler.api import Api, Routes
 from filaviva_dlq_handler.closing import Closing
-from filaviva_dlq_handler.counting import Counting
 from filaviva_dlq_handler.gate import CONSUMER
 from filaviva_dlq_handler.intake import Intake
 from filaviva_dlq_handler.readiness import Readiness
@@ -42,10 +43,12 @@ PREFETCH = 50
 async def look_after(settings: Settings, stop: asyncio.Event) -> None:
     """Take in, tell, send back and close until stopped; what carries messages away ends last."""
     postgres, url = settings.postgres, settings.broker.url.get_secret_value()
-    metrics, topology = Metrics(), Topology()
+    metrics, topology = Metrics(revision=settings.revision), Topology()
+    metrics.know("dlq-handler")
     engine = connect(postgres.url.get_secret_value(), name=CONSUMER, size=postgres.pool_size)
     publisher = Publisher(url, confirm_timeout=settings.broker.confirm_timeout_seconds)
-    relay, notifier, registry = Relay(engine, publisher), Notifier(engine), Registry(engine)
+    relay, notifier = Relay(engine, publisher, listener=Meter(metrics)), Notifier(engine)
+    registry = Registry(engine, told=partial(metrics.know, "dlq-handler"))
     following = Following(
         engine,
         hand_over=relay.hand_over,
@@ -81,18 +84,20 @@ async def look_after(settings: Settings, stop: asyncio.Event) -> None:
         for queue in (topology.dead_letters, topology.unroutable)
     ]
     ready = Readiness(engine, consumers, publisher)
-    http = _http(settings, Routes(engine, registry, sending.wake), ready, engine, stop)
+    http = _http(
+        settings, Routes(engine, registry, sending.wake), ready, engine, stop=stop, metrics=metrics
+    )
     port = settings.metrics.port or METRICS_PORT
     endpoint = Endpoint(metrics.registry, ready, host=settings.metrics.host, port=port)
     await registry.step()
-    closing, counting = Closing(engine, metrics), Counting(engine, metrics)
+    closing = Closing(engine, metrics)
     waiting = WaitingEvents(engine, metrics, hand_over=relay.hand_over)
     after = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         lasting = (relay, publisher, notifier, following, intake, endpoint, LoopLag(metrics))
         group.create_task(serve(*lasting, stop=after))
         try:
-            loops = (registry, sending, closing, waiting, counting, slack, http)
+            loops = (registry, sending, closing, waiting, slack, http)
             await serve(*consumers, *loops, stop=stop)
         finally:
             after.set()
@@ -118,12 +123,14 @@ def _consumer(url: str, queue: str, intake: Intake, metrics: Metrics) -> Consume
     return consumer
 
 
-def _http(
+def _http(  # noqa: PLR0913 - what an HTTP side is made of
     settings: Settings,
     routes: Routes,
     ready: Readiness,
     engine: AsyncEngine,
+    *,
     stop: asyncio.Event,
+    metrics: Metrics,
 ) -> HttpServer:
     api = Api(
         routes,
@@ -131,6 +138,7 @@ def _http(
         authenticator=KeyRing(engine),
         ready=ready,
         stopping=stop,
+        metrics=metrics,
         body_limits=BodyLimits(accepted=settings.http.max_body_bytes),
     )
     return HttpServer(api, host=settings.http.host, port=settings.http.port or HTTP_PORT)

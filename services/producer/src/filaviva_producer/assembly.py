@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -108,7 +109,8 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
 
 def _parts(settings: Settings) -> Parts:
     postgres, broker = settings.postgres, settings.broker
-    url, metrics = broker.url.get_secret_value(), Metrics()
+    url, metrics = broker.url.get_secret_value(), Metrics(revision=settings.revision)
+    metrics.know("producer")
     engine = connect(
         postgres.url.get_secret_value(), name="filaviva-producer", size=postgres.pool_size
     )
@@ -122,8 +124,8 @@ def _parts(settings: Settings) -> Parts:
         engine=engine,
         publisher=publisher,
         relay=relay,
-        registry=Registry(engine),
-        pressure=Pressure(engine, metrics, limit=settings.producer.max_pending),
+        registry=Registry(engine, told=partial(metrics.know, "producer")),
+        pressure=Pressure(engine, limit=settings.producer.max_pending),
         limits=limits,
         depths=depths,
         turns=turns,
@@ -143,6 +145,7 @@ def _api(parts: Parts, ready: Readiness, stop: asyncio.Event) -> Api:
         authenticator=KeyRing(parts.engine),
         ready=ready,
         stopping=stop,
+        metrics=parts.metrics,
         body_limits=BodyLimits(accepted=http.max_body_bytes),
     )
 

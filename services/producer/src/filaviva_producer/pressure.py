@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from filaviva.database.transaction import DATABASE_ERRORS
 from filaviva.errors import Rejected
 from filaviva.service import wait
-from filaviva.telemetry.metrics import Metrics
 
 # Counting stops at the limit: the cost does not grow with the backlog.
 _COUNT = "SELECT count(*) FROM (SELECT FROM filaviva.outbox LIMIT $1) AS pending"
@@ -23,11 +22,8 @@ log = structlog.get_logger("filaviva")
 class Pressure:
     """How many messages wait to be published, looked up once a second."""
 
-    def __init__(
-        self, engine: AsyncEngine, metrics: Metrics, *, limit: int, every_seconds: float = 1.0
-    ) -> None:
+    def __init__(self, engine: AsyncEngine, *, limit: int, every_seconds: float = 1.0) -> None:
         self._engine = engine
-        self._metrics = metrics
         self._limit = limit
         self._every = every_seconds
         self._pending = 0
@@ -53,5 +49,4 @@ class Pressure:
         except DATABASE_ERRORS as away:
             # Without the database every submission is refused by itself.
             log.warning("the outbox cannot be counted", why=str(away)[:200])
-        self._metrics.outbox_pending.set(self._pending)
         return self._pending

@@ -19,6 +19,7 @@ from filaviva.operations.following import Following
 from filaviva.operations.quotas import Quotas
 from filaviva.operations.releasing import Releasing
 from filaviva.relay import Relay
+from filaviva.relay_meter import Meter as RelayMeter
 from filaviva.service import LoopLag, serve
 from filaviva.settings import Settings
 from filaviva.telemetry.endpoint import Endpoint
@@ -45,10 +46,12 @@ LINGER = timedelta(seconds=10)
 async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     """Decide, sweep and reconcile until stopped; what carries the messages away ends after it."""
     postgres, broker = settings.postgres, settings.broker.url.get_secret_value()
-    metrics = Metrics()
+    metrics = Metrics(revision=settings.revision)
+    metrics.know("retry-scheduler")
     engine = connect(postgres.url.get_secret_value(), name=CONSUMER, size=postgres.pool_size)
     publisher = Publisher(broker, confirm_timeout=settings.broker.confirm_timeout_seconds)
-    relay, notifier = Relay(engine, publisher), Notifier(engine)
+    relay = Relay(engine, publisher, listener=RelayMeter(metrics))
+    notifier = Notifier(engine)
     following = Following(
         engine,
         hand_over=relay.hand_over,

@@ -1,66 +1,77 @@
-"""Count who waits for a turn, and for how long, for the metrics, now and then."""
+"""Count what waits, and since when, for the metrics: one process for all, now and then.
+
+The counting process holds a lock of its session; when it is gone another one finds the lock free.
+"""
 
 import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.database.fetch import fetch
-from filaviva.database.transaction import DATABASE_ERRORS
+from filaviva.database.transaction import DATABASE_ERRORS, words
 from filaviva.service import wait
+from filaviva.telemetry.figures import Values
 from filaviva.telemetry.metrics import Metrics
-from filaviva_retry_scheduler import waiting
-from filaviva_retry_scheduler.shares import CLASSES, class_of
-from filaviva_retry_scheduler.waiting import START
+from filaviva_retry_scheduler import figures
 
 log = structlog.get_logger("filaviva")
 
-_WAITING = "SELECT priority, count(*) FROM filaviva.turns GROUP BY priority"
-_UPCOMING = "SELECT count(*) FROM filaviva.upcoming"
-_MOST_LINES = 10_000
+_TYPES: Final = "SELECT DISTINCT type FROM filaviva.contracts WHERE queue IS NOT NULL ORDER BY type"
+_LEAD: Final = "SELECT pg_try_advisory_lock(x'66696c62'::int)"
+_LEAVE: Final = "SELECT pg_advisory_unlock(x'66696c62'::int)"
+# Counting a large backlog takes a while: it may have one part in twenty of one core.
+_REST: Final = 20.0
 
 
 class Counting:
-    """Keep the metrics of the turns true within some seconds."""
+    """Keep the figures true within some seconds, if it is us who counts."""
 
     def __init__(self, engine: AsyncEngine, metrics: Metrics, *, every: float = 5) -> None:
-        self._engine = engine
+        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._metrics = metrics
         self._every = every
+        self._took = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Count until stopped."""
+        """Count until stopped; while the database is away there are no figures."""
         while not stop.is_set():
             try:
-                await self.step()
+                async with self._engine.connect() as connection:
+                    await self._counted(connection, stop)
             except DATABASE_ERRORS as away:
-                log.info("those who wait for a turn are not counted", why=str(away)[:200])
+                log.info("nobody counts what waits", why=words(away)[:200])
+            self._metrics.figures.forget()
             await wait(stop, self._every)
 
     async def step(self) -> int:
-        """Count once; return how many wait for a turn."""
+        """Count once, whoever else does; return how many jobs have not ended."""
         async with self._engine.connect() as connection:
-            counts = await _counts(connection)
-            oldest = await _oldest(connection)
-            ((upcoming,),) = await fetch(connection, _UPCOMING)
-        for name in CLASSES:
-            self._metrics.turns_waiting.labels(name).set(counts[name])
-            self._metrics.turns_oldest.labels(name).set(oldest[name])
-        self._metrics.turns_upcoming.set(upcoming)
-        return sum(counts.values())
+            return await self._count(connection)
+
+    async def _counted(self, connection: AsyncConnection, stop: asyncio.Event) -> None:
+        self._metrics.know("retry-scheduler", await _types(connection))
+        if not (await connection.exec_driver_sql(_LEAD)).scalar():
+            return
+        try:
+            while not stop.is_set():
+                await self._count(connection)
+                await wait(stop, max(self._every, self._took * _REST))
+        finally:
+            # The connection goes back to the pool, and a lock of its session would go with it.
+            await connection.exec_driver_sql(_LEAVE)
+
+    async def _count(self, connection: AsyncConnection) -> int:
+        began = time.monotonic()
+        types = await _types(connection)
+        self._metrics.know("retry-scheduler", types)
+        counted: Mapping[str, Values] = await figures.count(connection, types)
+        self._metrics.figures.tell(counted)
+        self._took = time.monotonic() - began
+        return int(sum(counted["jobs"].values()))
 
 
-async def _counts(connection: AsyncConnection) -> dict[str, int]:
-    counts = dict.fromkeys(CLASSES, 0)
-    for priority, jobs in await fetch(connection, _WAITING):
-        counts[class_of(priority)] += jobs
-    return counts
-
-
-async def _oldest(connection: AsyncConnection) -> dict[str, float]:
-    """Since when the first of each class is due; 0 where nobody waits."""
-    oldest = dict.fromkeys(CLASSES, 0.0)
-    for priority, since in await waiting.firsts(connection, after=START, limit=_MOST_LINES):
-        name = class_of(priority)
-        oldest[name] = min(since, oldest[name] or since)
-    return oldest
+async def _types(connection: AsyncConnection) -> Sequence[str]:
+    return (await connection.exec_driver_sql(_TYPES)).scalars().all()

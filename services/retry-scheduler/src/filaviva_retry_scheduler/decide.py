@@ -58,7 +58,8 @@ _LOCK_EXPIRED = _LOCK.format(
 _READ = """
 SELECT jobs.id AS job_id, jobs.type, jobs.version, jobs.queue, jobs.priority, jobs.state,
     jobs.epoch, jobs.attempt, jobs.failures, jobs.losses, jobs.max_attempts, jobs.deadline,
-    jobs.correlation_id, jobs.traceparent, jobs.created_at,
+    jobs.correlation_id, jobs.traceparent, jobs.created_at, jobs.cost_usd::float8 AS spent,
+    coalesce(attempts.cost_usd, 0)::float8 AS attempt_spent,
     attempts.outcome, attempts.finished_at AS ended_at, attempts.error_class,
     attempts.error_code, attempts.error_message, attempts.retry_after,
     coalesce((contracts.policy->>'base')::double precision, 2) AS base,
@@ -264,15 +265,17 @@ def _told(case: Case, not_before: datetime) -> Mapping[str, Any]:
 
 
 def _facts(case: Case, verdict: Verdict) -> list[Fact]:
-    facts: list[Fact] = [AttemptLost(case.job_id, case.type)] if case.lost else []
+    facts: list[Fact] = []
+    if case.lost:
+        facts.append(AttemptLost(case.job_id, case.type, case.attempt_spent))
     seconds = (case.now - case.created_at).total_seconds()
     match verdict:
         case Requeue(pause_seconds):
             facts.append(JobRequeued(case.job_id, case.type, case.attempt, pause_seconds))
         case Fail(reason):
-            facts.append(JobEnded(case.job_id, case.type, "failed", seconds, reason))
+            facts.append(JobEnded(case.job_id, case.type, "failed", seconds, reason, case.spent))
         case Cancel():
-            facts.append(JobEnded(case.job_id, case.type, "canceled", seconds))
+            facts.append(JobEnded(case.job_id, case.type, "canceled", seconds, spent=case.spent))
             if case.lost:  # otherwise its worker has counted it
                 facts.append(CancelFenced(case.job_id, case.cancel_seconds or 0.0))
     return facts

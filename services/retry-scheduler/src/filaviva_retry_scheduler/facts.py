@@ -8,10 +8,11 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class AttemptLost:
-    """A lease ran out with its attempt still open."""
+    """A lease ran out with its attempt still open, which had cost so much."""
 
     job_id: UUID
     type: str
+    spent: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class JobEnded:
     state: Literal["failed", "canceled"]
     seconds: float
     reason: str | None = None
+    spent: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

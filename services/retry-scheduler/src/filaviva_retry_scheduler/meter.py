@@ -91,6 +91,7 @@ class Meter:
     def _ended(self, fact: JobEnded) -> None:
         self._metrics.jobs_finished.labels(fact.type, fact.state).inc()
         self._metrics.end_to_end.labels(fact.type, fact.state).observe(fact.seconds)
+        self._metrics.job_cost.labels(fact.type).observe(fact.spent)
         log.info(
             "job ended",
             job_id=str(fact.job_id),
@@ -105,4 +106,5 @@ class Meter:
             return
         self._metrics.leases_expired.labels(fact.type).inc()
         self._metrics.job_attempts.labels(fact.type, "lost", "lost").inc()
+        self._metrics.attempt_cost.labels(fact.type, "lost").inc(fact.spent)
         log.warning("a worker stopped answering", job_id=str(fact.job_id), type=fact.type)

@@ -54,6 +54,8 @@ class Case:
     now: datetime
     lifecycle: bool = False
     cancel_seconds: float | None = None  # since somebody asked it to stop
+    spent: float = 0.0  # USD, by the job
+    attempt_spent: float = 0.0  # USD, by this attempt
 
     @property
     def lost(self) -> bool:

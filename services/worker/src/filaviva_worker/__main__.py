@@ -10,6 +10,7 @@ from filaviva.database import connect
 from filaviva.errors import ConfigurationError, FilavivaError
 from filaviva.notify import Notifier
 from filaviva.relay import Relay
+from filaviva.relay_meter import Meter
 from filaviva.service import LoopLag, serve
 from filaviva.settings import Settings
 from filaviva.telemetry.endpoint import Endpoint
@@ -29,12 +30,13 @@ async def work(settings: Settings, stop: asyncio.Event) -> None:
     url, size = postgres.url.get_secret_value(), postgres.pool_size
     engine = connect(url, name="filaviva-worker", size=size)
     transactions = connect(url, name="filaviva-handlers", size=size, scans=True)
-    metrics = Metrics()
+    metrics = Metrics(revision=settings.revision)
+    metrics.know("worker", app.reads())
     publisher = Publisher(
         settings.broker.url.get_secret_value(),
         confirm_timeout=settings.broker.confirm_timeout_seconds,
     )
-    relay, notifier = Relay(engine, publisher), Notifier(engine)
+    relay, notifier = Relay(engine, publisher, listener=Meter(metrics)), Notifier(engine)
     worker = Worker(
         app,
         settings,

@@ -88,7 +88,7 @@ _COLUMNS = """jobs.id, jobs.type, jobs.version, jobs.tenant, jobs.subject, jobs.
         (jobs.not_before IS NOT NULL),
         extract(epoch FROM jobs.deadline - clock_timestamp())::float8,
         extract(epoch FROM clock_timestamp() - jobs.created_at)::float8, jobs.submitted_by,
-        jobs.parent_id, (jobs.callback_url IS NOT NULL)"""
+        jobs.parent_id, (jobs.callback_url IS NOT NULL), jobs.cost_usd::float8"""
 
 _CLAIM_SQL = _CLAIM.format(columns=_COLUMNS)
 
@@ -134,6 +134,7 @@ class Claimed:
     submitted_by: str | None = None
     parent_id: UUID | None = None
     calls_back: bool = False  # once it has ended
+    spent: float = 0.0  # USD, by earlier attempts
 
 
 @dataclass(frozen=True, slots=True)

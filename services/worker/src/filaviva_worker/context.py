@@ -149,7 +149,7 @@ class LiveContext(Context):
         )
         if late:
             self._tools.metrics.steps_after_cancel.inc()
-        self._tools.metrics.step_attempts.labels(self._job.type, name, state).inc()
+        self._tools.count_step(self._job.type, name, state)
         if state == "failed":
             self.failed_step = name
         failpoints.passing("step.saved")
@@ -193,6 +193,7 @@ class LiveContext(Context):
             )
 
         await self._until_stored(write)
+        self._live.spent += float(call.cost_usd or 0)
         self._tools.count_call(call, self._job.type)
 
     @asynccontextmanager

@@ -40,6 +40,7 @@ class Settled:
     counted: bool
     rung: str | None = None
     stopped_after: float | None = None
+    spent: float = 0.0  # USD, by this attempt
 
 
 class Facts:
@@ -93,6 +94,9 @@ class Facts:
             child(self._metrics.jobs_finished.labels, job.type, outcome).inc()
             ended = child(self._metrics.end_to_end.labels, job.type, outcome)
             ended.observe(job.age + fact.seconds)
+            child(self._metrics.job_cost.labels, job.type).observe(job.spent + fact.spent)
+        if fact.spent:
+            child(self._metrics.attempt_cost.labels, job.type, outcome).inc(fact.spent)
         if fact.rung is not None and fact.stopped_after is not None:
             child(self._metrics.cancel_seconds.labels, fact.rung).observe(fact.stopped_after)
         if isinstance(fact.outcome, Retry | Dead):

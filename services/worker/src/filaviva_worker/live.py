@@ -43,6 +43,7 @@ class Live:
     task: asyncio.Task[None] | None = None
     ending: Ending | None = None
     rung: Rung | None = None
+    spent: float = 0.0  # USD, by this attempt
     on_end: list[Callable[[Ending], None]] = field(default_factory=list)
     on_cancel: Callable[["Live"], None] | None = None
     on_abandoned: Callable[["Live"], None] | None = None

@@ -246,7 +246,8 @@ class Settling:
 
 def _settled(each: Ended, *, counted: bool) -> Settled:
     rung = each.live.rung and each.live.rung.value
-    return Settled(each.job, each.outcome, each.seconds, counted, rung, each.stopped_after)
+    spent = each.live.spent
+    return Settled(each.job, each.outcome, each.seconds, counted, rung, each.stopped_after, spent)
 
 
 def _absent_or_locked(error: BaseException) -> bool:

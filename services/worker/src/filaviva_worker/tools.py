@@ -7,6 +7,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.notify import Notifier
+from filaviva.telemetry.bounded import Bounded
 from filaviva.telemetry.metrics import Metrics
 from filaviva_worker.calls import Call
 
@@ -27,14 +28,21 @@ class Tools:
     metrics: Metrics
     lease_is_fresh: Callable[[], bool]
     max_result_bytes: int
+    bound_model: Bounded = field(default_factory=lambda: Bounded(100))
+    bound_step: Bounded = field(default_factory=lambda: Bounded(300))
     database_away: tuple[type[Exception], ...] = field(default=(DBAPIError, OSError, TimeoutError))
+
+    def count_step(self, job_type: str, name: str, state: str) -> None:
+        """Count an executed step."""
+        self.metrics.step_attempts.labels(job_type, self.bound_step(name), state).inc()
 
     def count_call(self, call: Call, job_type: str) -> None:
         """Count a model call's tokens and cost."""
-        names = (call.provider, call.model)
+        names = (self.bound_model(call.provider), self.bound_model(call.model))
         tokens = self.metrics.llm_tokens
         tokens.labels(*names, "input").inc(call.input_tokens)
         tokens.labels(*names, "output").inc(call.output_tokens)
+        tokens.labels(*names, "cache_read").inc(call.cache_read_tokens)
+        tokens.labels(*names, "cache_write").inc(call.cache_write_tokens)
         if call.cost_usd is not None:
             self.metrics.llm_cost.labels(*names, job_type).inc(float(call.cost_usd))
-            self.metrics.job_cost.labels(job_type).inc(float(call.cost_usd))

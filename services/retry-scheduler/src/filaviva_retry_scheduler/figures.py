@@ -1,0 +1,121 @@
+"""What waits, and since when, as the database knows it.
+
+Before: nothing. After: the figures of `telemetry.figures`, with a 0 for whatever is known and does
+not wait. May happen twice: it only reads.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from filaviva.database.fetch import fetch
+from filaviva.telemetry.figures import Values
+from filaviva.telemetry.known import REASONS, UNKNOWN
+from filaviva_retry_scheduler import waiting
+from filaviva_retry_scheduler.shares import CLASSES, class_of
+from filaviva_retry_scheduler.waiting import START
+
+Counts: TypeAlias = dict[tuple[str, ...], float]
+
+STATES: Final = ("queued", "paused", "parked", "running", "cancel_requested")
+
+# Only the partial indexes of what has not ended are read, whatever the statistics say of millions
+# of rows that have.
+NO_SCANS: Final = "SET enable_seqscan = off"
+_SCANS: Final = "RESET enable_seqscan"
+JOBS: Final = """
+SELECT type, CASE WHEN parked_reason IS NOT NULL THEN 'parked'
+        WHEN not_before > now() THEN 'paused' ELSE 'queued' END AS state,
+    count(*), extract(epoch FROM min(CASE WHEN not_before <= now()
+        THEN greatest(queued_at, not_before) ELSE queued_at END))::float8
+FROM filaviva.jobs WHERE jobs.state = 'queued' GROUP BY 1, 2
+UNION ALL
+SELECT type, state, count(*), extract(epoch FROM min(
+    CASE state WHEN 'running' THEN started_at ELSE cancel_requested_at END))::float8
+FROM filaviva.jobs WHERE jobs.state IN ('running', 'cancel_requested') GROUP BY 1, 2
+"""
+LETTERS: Final = """
+SELECT type, reason, count(*), extract(epoch FROM min(created_at))::float8
+FROM filaviva.dead_letters WHERE status IN ('open', 'replaying') GROUP BY 1, 2
+"""
+_OUTBOX: Final = """
+SELECT count(*), count(parked_at), coalesce(extract(epoch FROM
+    min(created_at) FILTER (WHERE parked_at IS NULL))::float8, 0)
+FROM filaviva.outbox
+"""
+_REPLAYS: Final = "SELECT count(*) FROM filaviva.replays WHERE state = 'running'"
+# A worker that is gone for an hour will not come back under this name.
+_WORKERS: Final = """
+SELECT CASE WHEN last_seen_at > now() - interval '1 minute' THEN 'heard' ELSE 'silent' END,
+    count(*)
+FROM filaviva.workers
+WHERE stopped_at IS NULL AND last_seen_at > now() - interval '1 hour' GROUP BY 1
+"""
+_TURNS: Final = "SELECT priority, count(*) FROM filaviva.turns GROUP BY priority"
+_UPCOMING: Final = "SELECT count(*), extract(epoch FROM now())::float8 FROM filaviva.upcoming"
+_MOST_LINES: Final = 10_000
+
+
+async def count(connection: AsyncConnection, types: Sequence[str]) -> Mapping[str, Values]:
+    """Count everything once."""
+    await connection.exec_driver_sql(NO_SCANS)
+    try:
+        jobs = await _jobs(connection, types)
+        letters = await _letters(connection, types)
+    finally:
+        await connection.exec_driver_sql(_SCANS)
+    return {**jobs, **letters, **await _messages(connection), **await _turns(connection)}
+
+
+async def _jobs(connection: AsyncConnection, types: Sequence[str]) -> Mapping[str, Values]:
+    counts: Counts = {(kind, state): 0.0 for kind in types for state in STATES}
+    oldest = dict(counts)
+    for kind, state, jobs, since in await fetch(connection, JOBS):
+        counts[kind, state], oldest[kind, state] = jobs, since or 0.0
+    workers: Counts = {("heard",): 0.0, ("silent",): 0.0}
+    workers |= {(state,): many for state, many in await fetch(connection, _WORKERS)}
+    return {"jobs": counts, "job_oldest_timestamp_seconds": oldest, "workers": workers}
+
+
+async def _letters(connection: AsyncConnection, types: Sequence[str]) -> Mapping[str, Values]:
+    known = (*types, UNKNOWN)
+    counts: Counts = {(kind, reason): 0.0 for kind in known for reason in REASONS}
+    oldest: Counts = {(kind,): 0.0 for kind in known}
+    for found, reason, letters, since in await fetch(connection, LETTERS):
+        kind = found if found in types else UNKNOWN
+        counts[kind, reason] = counts.get((kind, reason), 0.0) + letters
+        oldest[kind,] = min(since, oldest[kind,] or since)
+    ((running,),) = await fetch(connection, _REPLAYS)
+    return {
+        "dead_letters_open": counts,
+        "dead_letter_oldest_timestamp_seconds": oldest,
+        "replays_running": {(): running},
+    }
+
+
+async def _messages(connection: AsyncConnection) -> Mapping[str, Values]:
+    ((pending, parked, since),) = await fetch(connection, _OUTBOX)
+    return {
+        "outbox_pending": {(): pending},
+        "outbox_parked": {(): parked},
+        "outbox_oldest_timestamp_seconds": {(): since},
+    }
+
+
+async def _turns(connection: AsyncConnection) -> Mapping[str, Values]:
+    counts: dict[str, int] = defaultdict(int)
+    for priority, jobs in await fetch(connection, _TURNS):
+        counts[class_of(priority)] += jobs
+    oldest = dict.fromkeys(CLASSES, 0.0)
+    for priority, since in await waiting.firsts(connection, after=START, limit=_MOST_LINES):
+        name = class_of(priority)
+        oldest[name] = min(since, oldest[name] or since)
+    ((upcoming, now),) = await fetch(connection, _UPCOMING)
+    return {
+        "turns_waiting": {(name,): counts[name] for name in CLASSES},
+        "turns_oldest_timestamp_seconds": {(name,): oldest[name] for name in CLASSES},
+        "turns_upcoming": {(): upcoming},
+        "figures_timestamp_seconds": {(): now},
+    }
