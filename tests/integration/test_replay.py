@@ -380,6 +380,21 @@ async def test_a_foreign_message_goes_back_as_it_came_once_it_is_known(
     assert (await morgue.letter(letter["id"]))["status"] == "resolved"
 
 
+async def test_what_told_of_a_jobs_end_goes_back_to_whoever_refused_it(
+    morgue: Morgue, registry: Registry
+) -> None:
+    headers = died("rejected", queue="books.ended", exchange="filaviva.lifecycle")
+    await morgue.file(Sent(body=event("job.failed.v1"), message_id="m1", headers=headers))
+    (letter,) = await morgue.letters()
+    exchange = Exchange()
+
+    await morgue.replay(request(ids(letter)), registry)
+    await sender(morgue, registry, exchange=exchange).step()
+
+    assert letter["reason"] == "terminal"
+    assert [sent.exchange for sent in exchange.taken] == ["filaviva.lifecycle"]
+
+
 async def test_a_foreign_message_that_the_broker_refuses_stays_open(
     morgue: Morgue, registry: Registry
 ) -> None:

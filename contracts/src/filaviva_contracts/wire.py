@@ -61,11 +61,10 @@ class JobCanceled(Contract, _Ended, type="job.canceled", version=1):
     """A job was canceled, and has provably stopped."""
 
 
-WIRE: tuple[type[Contract], ...] = (
-    WakeUp,
-    AttemptFailed,
-    JobDead,
-    JobSucceeded,
-    JobFailed,
-    JobCanceled,
-)
+LIFECYCLE: tuple[type[Contract], ...] = (JobSucceeded, JobFailed, JobCanceled)
+WIRE: tuple[type[Contract], ...] = (WakeUp, AttemptFailed, JobDead, *LIFECYCLE)
+
+
+def told(contract_type: str) -> tuple[int, ...]:
+    """Give the versions in which we tell others of a job's end; none for any other type."""
+    return tuple(one.contract_version for one in LIFECYCLE if one.contract_type == contract_type)

@@ -8,16 +8,8 @@ from filaviva.asyncapi.told import Told, of_contract
 from filaviva.asyncapi.way import Action, Way
 from filaviva.broker.topology import Topology
 from filaviva_contracts import Contract, wire_type
-from filaviva_contracts.wire import (
-    AttemptFailed,
-    JobCanceled,
-    JobDead,
-    JobFailed,
-    JobSucceeded,
-    WakeUp,
-)
+from filaviva_contracts.wire import LIFECYCLE, AttemptFailed, JobDead, WakeUp
 
-_ENDED: tuple[type[Contract], ...] = (JobSucceeded, JobFailed, JobCanceled)
 _JOB: Final = "018f0000-0000-7000-8000-000000000001"
 _END: Final[Mapping[str, Any]] = {
     "jobId": _JOB,
@@ -71,7 +63,7 @@ def _handles(handler: Told, event: Told) -> bool:
 
 def of_lifecycle(topology: Topology) -> Iterator[Way]:
     """Give what is told of jobs that have ended."""
-    for contract in _ENDED:
+    for contract in LIFECYCLE:
         yield Way(
             contract=replace(of_contract(contract), example=_EXAMPLES[contract.contract_type]),
             group="lifecycle",

@@ -24,6 +24,7 @@ from filaviva.operations.erasure import without_data
 from filaviva.operations.reach import EVERYTHING, Reach
 from filaviva.operations.replay_report import report
 from filaviva.registry import Registry
+from filaviva_contracts.wire import told
 
 MOST_LETTERS = 100_000
 MOST_CORRECTED = 1_000
@@ -169,7 +170,9 @@ def _foreign_refusal(letter: Any, request: ReplayRequest, registry: Registry) ->
         return f"it is {letter.reason} and no job of ours: it cannot be {verb}, only discarded"
     if request.patch is not None:
         return "it is a foreign message and no job of ours: its publisher has to correct it"
-    if letter.version is None or registry.find(letter.type, letter.version) is None:
+    if letter.version is None or not (
+        registry.find(letter.type, letter.version) or letter.version in told(letter.type)
+    ):
         return f"no contract {letter.type} v{letter.version} is published yet"
     return None
 

@@ -9,6 +9,7 @@ from uuid import UUID
 from filaviva import canonical
 from filaviva.errors import Flaw
 from filaviva.events import NOBODY, Publishers
+from filaviva_contracts.wire import told
 from filaviva_dlq_handler.arrival import Arrival, DeadJob, DeadWakeUp, Foreign, Unreadable
 
 # A job may be innocent: the broker also counts what waited beside a crashing one.
@@ -155,7 +156,7 @@ def _forbidden(
 
 
 def _why(foreign: Foreign, arrival: Arrival, known: Knowledge) -> tuple[str, dict[str, Any]]:
-    versions = known.versions(foreign.type)
+    versions = known.versions(foreign.type) or told(foreign.type)
     if arrival.unroutable and not (versions and foreign.version not in versions):
         why = f"no queue is bound for {arrival.origin.routing_key}"
         return "unroutable", _error("terminal", "Unroutable", why)
