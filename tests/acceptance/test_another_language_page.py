@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import os
 import re
 import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -21,6 +21,7 @@ import pytest
 from fixtures.broker import Broker
 from fixtures.journey import Journey, free_port
 from fixtures.management import Management
+from fixtures.thief import Thief
 from fixtures.waiting import until
 
 PAGE = Path(__file__).parents[2] / "docs/howto/publish-from-another-language.md"
@@ -108,15 +109,46 @@ async def publish(vhost: str, body: bytes) -> None:
         await exchange.publish(aio_pika.Message(body), "invoice.issued.v1")
 
 
-async def test_the_page_is_true(
-    journey: Journey,
-    broker: Broker,
-    typescript: Path,
-    empty_database: str,
-    tmp_path: Path,
-) -> None:
+@dataclass
+class Ground:
+    """The stack of the page, and the database of its own service."""
+
+    journey: Journey
+    broker: Broker
+    folder: Path
+    environment: dict[str, str]
+    service: asyncpg.Connection
+    database: Thief
+
+    async def sh(self, name: str) -> str:
+        """Run a program of the page to its end."""
+        return await run(["sh", "-c", program(name)], self.folder, self.environment)
+
+    async def found(self, statement: str, expected: Any) -> None:
+        """Wait until the service's database has it."""
+
+        async def has() -> bool:
+            return bool(await self.service.fetchval(statement) == expected)
+
+        await until(has)
+
+    async def letters(self) -> list[str]:
+        """Why the page's worker refused what it refused."""
+        found = await self.journey.fetch(
+            "SELECT reason FROM filaviva.dead_letters WHERE source_queue = 'books.invoices'"
+            " ORDER BY created_at"
+        )
+        return [letter["reason"] for letter in found]
+
+
+@pytest.fixture
+async def ground(
+    journey: Journey, broker: Broker, typescript: Path, empty_database: str, tmp_path: Path
+) -> AsyncIterator[Ground]:
+    """The services with the page's app, and what its programs find in their environment."""
     (tmp_path / "shop.py").write_text(program("app"))
-    port = free_port()
+    port, database = free_port(), Thief(empty_database)
+    await database.open()
     own = {
         **LINKS,
         "PYTHONPATH": str(tmp_path),
@@ -124,60 +156,82 @@ async def test_the_page_is_true(
         "RECEIPTS": f"http://127.0.0.1:{port}/receipts",
     }
     await run([*CLI, "setup"], tmp_path, {**journey.environment, **own})
-    for name in ("producer", "worker", "dlq-handler"):
-        journey.start(name, **own)
-    await asyncio.gather(
-        *(journey.now(name).ready() for name in ("producer", "worker", "dlq-handler"))
-    )
+    services = [journey.start(name, **own) for name in ("producer", "worker", "dlq-handler")]
+    await asyncio.gather(*(service.ready() for service in services))
     environment = {
-        **os.environ,
+        **journey.environment,
+        **LINKS,
         "API": f"http://127.0.0.1:{journey.now('producer').http_port}",
         "KEY": journey.token,
         "CONTRACTS": str(tmp_path / "asyncapi.json"),
         "BROKER": user_of_the_page(broker, journey.vhost),
-        "DATABASE": empty_database,
+        "DATABASE": database.url,
         "PORT": str(port),
     }
-    await run(["sh", "-c", program("contracts")], tmp_path, environment)
-    await look_at_the_page(tmp_path, {**journey.environment, **environment, **LINKS})
     service = await asyncpg.connect(empty_database)
+    yield Ground(journey, broker, typescript, environment, service, database)
+    await service.close()
+    await database.close()
 
-    async def counted(statement: str, expected: Any) -> bool:
-        return bool(await service.fetchval(statement) == expected)
+
+async def each_program_does_its_work(ground: Ground) -> None:
+    for _ in range(2):
+        assert await ground.sh("publish") == "the broker keeps invoice-17-issued\n"
+    assert '"result":{"number":"R-17"}' in await ground.sh("submit")
+    await ground.found("SELECT count(*) FROM booked", 1)
+    await ground.found("SELECT max(duplicates) FROM inbox", 1)
+    # Of the receipt, and of the one event.
+    await ground.found("SELECT count(*) FROM ended WHERE told = 'job.succeeded'", 2)
+    assert await ground.service.fetchval("SELECT number FROM receipts") == "R-17"
+
+
+async def what_is_refused_is_a_dead_letter(ground: Ground) -> None:
+    await publish(ground.journey.vhost, b"hello")
+
+    async def refused() -> bool:
+        return await ground.letters() == ["undecodable"]
+
+    async def failed() -> bool:
+        return await ground.letters() == ["undecodable", "terminal"]
+
+    await until(refused)
+    await publish(ground.journey.vhost, event("17", "booked under another name"))
+    await until(failed)
+
+
+async def large_data_is_fetched(ground: Ground) -> None:
+    large = {"type": "invoice.issued", "id": "large", "data": {"number": "1" * 100_000}}
+    answer = await ground.journey.call("producer", "POST", "/v1/events", json=large)
+    assert answer.status_code == 202, answer.text
+    await ground.found("SELECT count(*) FROM booked WHERE length(invoice) = 100000", 1)
+
+
+async def outages_lose_nothing(ground: Ground) -> None:
+    await until(lambda: cut_off(ground.broker))
+    await publish(ground.journey.vhost, event("18", "after the connection was lost"))
+    await ground.found("SELECT count(*) FROM booked WHERE invoice = '18'", 1)
+    ground.database.steal = 1
+    await publish(ground.journey.vhost, event("19", "committed, and nobody was told"))
+    await ground.found("SELECT count(*) FROM inbox WHERE duplicates = 1", 2)
+    await ground.found("SELECT count(*) FROM booked WHERE invoice = '19'", 1)
+    await ground.database.close()
+    await publish(ground.journey.vhost, event("20", "while the database was away"))
+    await ground.database.open()
+    await ground.found("SELECT count(*) FROM booked WHERE invoice = '20'", 1)
+    assert len(await ground.letters()) == 2
+
+
+async def test_the_page_is_true(ground: Ground) -> None:
+    await ground.sh("contracts")
+    await look_at_the_page(ground.folder, ground.environment)
 
     async with (
-        running("consume", typescript, environment),
-        running("serve", typescript, environment),
+        running("consume", ground.folder, ground.environment),
+        running("serve", ground.folder, ground.environment),
     ):
-        for _ in range(2):
-            said = await run(["sh", "-c", program("publish")], typescript, environment)
-            assert said == "the broker keeps invoice-17-issued\n"
-        done = await run(["sh", "-c", program("submit")], typescript, environment)
-        assert '"result":{"number":"R-17"}' in done
-        await publish(journey.vhost, b"hello")
+        await each_program_does_its_work(ground)
+        await what_is_refused_is_a_dead_letter(ground)
+        await large_data_is_fetched(ground)
+        await outages_lose_nothing(ground)
 
-        await until(lambda: counted("SELECT count(*) FROM booked", 1))
-        await until(lambda: counted("SELECT sum(duplicates) FROM inbox WHERE duplicates > 0", 1))
-        told = "SELECT count(*) FROM ended WHERE told = 'job.succeeded'"
-        await until(lambda: counted(told, 2))  # of the receipt, and of the one event
-        assert await service.fetchval("SELECT number FROM receipts") == "R-17"
-
-        async def refused() -> bool:
-            letters = await journey.fetch(
-                "SELECT reason FROM filaviva.dead_letters WHERE source_queue = 'books.invoices'"
-                " ORDER BY created_at"
-            )
-            return [letter["reason"] for letter in letters] == ["undecodable", "terminal"]
-
-        await publish(journey.vhost, event("17", "booked under another name"))
-        await until(refused)
-        await until(lambda: cut_off(broker))
-        await publish(journey.vhost, event("18", "after the connection was lost"))
-        await until(lambda: counted("SELECT count(*) FROM booked", 2))
-        large = {"type": "invoice.issued", "id": "large", "data": {"number": "1" * 100_000}}
-        answer = await journey.call("producer", "POST", "/v1/events", json=large)
-        assert answer.status_code == 202, answer.text
-        booked = "SELECT count(*) FROM booked WHERE length(invoice) = 100000"
-        await until(lambda: counted(booked, 1))
-    assert await journey.value("SELECT count(*) FROM filaviva.jobs") == 5
-    await service.close()
+    assert await ground.journey.value("SELECT count(*) FROM filaviva.jobs") == 7

@@ -23,6 +23,7 @@ import type { Event } from "./event.ts";
 import { parse } from "./exact.ts";
 import { enter } from "./inbox.ts";
 import { type Reading, judged, read } from "./reading.ts";
+import { transact } from "./transaction.ts";
 
 /** The effect of an event; what it writes through `client` commits with the inbox. */
 export type Handler = (event: Event, client: PoolClient) => Promise<void>;
@@ -160,22 +161,11 @@ export class Consumer {
   }
 
   async #effect(event: Event): Promise<Verdict> {
-    const client = await this.#settings.database.connect();
-    let lost: Error | undefined;
-    try {
-      await client.query("BEGIN");
+    return transact(this.#settings.database, async (client) => {
       const entered = await enter(client, this.#settings.queue, event);
       if (entered === "first") await this.#handle(event, client);
-      await client.query(entered === "id_reused" ? "ROLLBACK" : "COMMIT");
       return entered === "id_reused" ? "reject" : "ack";
-    } catch (error) {
-      await client.query("ROLLBACK").catch((broken: Error) => {
-        lost = broken;
-      });
-      throw error;
-    } finally {
-      client.release(lost);
-    }
+    });
   }
 }
 

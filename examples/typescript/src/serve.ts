@@ -10,6 +10,7 @@ import { type IncomingMessage, type ServerResponse, createServer } from "node:ht
 import pg from "pg";
 
 import { asked, setting } from "./environment.ts";
+import { transact } from "./transaction.ts";
 
 const TABLES = `
 CREATE TABLE IF NOT EXISTS answers (key text PRIMARY KEY, answer jsonb);
@@ -21,6 +22,7 @@ interface Answer {
 }
 
 const database = new pg.Pool({ connectionString: setting("DATABASE") });
+database.on("error", (error) => console.error("database:", error.message));
 await database.query(TABLES);
 
 async function receipt(request: IncomingMessage): Promise<Answer> {
@@ -35,23 +37,15 @@ async function receipt(request: IncomingMessage): Promise<Answer> {
 
 /** Make the receipt and keep the answer in one commit; a copy of the call gets the same answer. */
 async function once(key: string, number: string): Promise<unknown> {
-  const client = await database.connect();
-  try {
-    await client.query("BEGIN");
+  return transact(database, async (client) => {
     const entered = await client.query(
       "INSERT INTO answers VALUES ($1, $2) ON CONFLICT DO NOTHING",
       [key, JSON.stringify({ number })],
     );
     if (entered.rowCount) await client.query("INSERT INTO receipts VALUES ($1)", [number]);
     const known = await client.query("SELECT answer FROM answers WHERE key = $1", [key]);
-    await client.query("COMMIT");
     return known.rows[0].answer;
-  } catch (error) {
-    await client.query("ROLLBACK");
-    throw error;
-  } finally {
-    client.release();
-  }
+  });
 }
 
 async function bodyOf(request: IncomingMessage): Promise<string> {
