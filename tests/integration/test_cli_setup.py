@@ -12,6 +12,21 @@ from fixtures.management import Management
 
 APP = "fixtures.shop_app:app"
 
+# The app of the tests, after somebody has changed its contract where it is.
+CHANGED = """
+from filaviva import App, Context, Contract
+
+app = App("shop")
+
+
+class Paid(Contract, type="order.paid", version=1):
+    order_id: int
+
+
+@app.handler(Paid)
+async def receipt(job: Paid, ctx: Context) -> str: ...
+"""
+
 
 @pytest.fixture
 def cli(empty_database: str, vhost: str, broker: Broker) -> CommandLine:
@@ -122,6 +137,22 @@ def test_published_contracts_are_listed_and_exported(cli: CommandLine, tmp_path:
     assert schema["required"] == ["orderId"]
     assert json.loads((tmp_path / "order.paid.v1.result.json").read_text())["type"] == "string"
     assert unknown.code == 3
+
+
+def test_a_change_of_what_is_deployed_is_refused_before_its_setup(
+    cli: CommandLine, empty_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("setup")
+    (tmp_path / "a_changed_shop.py").write_text(CHANGED)
+    monkeypatch.chdir(tmp_path)
+    changed = CommandLine(FILAVIVA_POSTGRES__URL=empty_database, FILAVIVA_APP="a_changed_shop:app")
+    changed("contracts", "export")
+
+    told = changed("contracts", "check", "--against-registry")
+
+    assert changed("contracts", "check").code == 0  # a draft, as far as the files know
+    assert told.code == 4
+    assert "refused  order.paid v1: orderId has another type  (the registry" in told.out
 
 
 def test_a_lost_queue_is_seen_and_put_back(

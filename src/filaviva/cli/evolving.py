@@ -4,15 +4,16 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.app import load_app
-from filaviva.cli import exits, sampling
+from filaviva.cli import acting, exits, sampling
 from filaviva.cli.here import environment
 from filaviva.cli.output import DryRun, Json, show_json
 from filaviva.errors import ConfigurationError
-from filaviva.evolution.catalog import Catalog, Key, catalog
+from filaviva.evolution.catalog import PARTS, Catalog, Key, catalog
 from filaviva.evolution.change import Mode
-from filaviva.evolution.findings import Finding, Judged, Report
+from filaviva.evolution.findings import Finding, Judged, Released, Report
 from filaviva.evolution.folder import Folder
 from filaviva.evolution.gate import check as check_all
 from filaviva.evolution.release import release as release_all
@@ -20,6 +21,8 @@ from filaviva.evolution.release import retire as retire_one
 from filaviva.evolution.scaffold import begin, write
 from filaviva.evolution.terms import Terms, read_terms
 from filaviva.evolution.trial import Tried, tried
+from filaviva.registry import Registered, Registry
+from filaviva_contracts.names import event_of
 
 Project = Annotated[
     Path, typer.Option(metavar="DIR", help="Where its pyproject.toml and contracts/ are.")
@@ -60,6 +63,10 @@ def check(  # noqa: PLR0913 - Typer reads the options from the signature
     mode: Annotated[
         Mode | None, typer.Option(help="What has to stay possible. Default: FULL_TRANSITIVE.")
     ] = None,
+    against_registry: Annotated[
+        bool,
+        typer.Option("--against-registry", help="Also compare with what setup has published."),
+    ] = False,
     against_samples: Annotated[
         bool,
         typer.Option("--against-samples", help="Also try what was really sent, as workers saw it."),
@@ -77,7 +84,8 @@ def check(  # noqa: PLR0913 - Typer reads the options from the signature
     found, folder, terms = opened(project, app)
     if mode is not None:
         terms = terms.model_copy(update={"mode": mode, "modes": {}})
-    report = check_all(found, folder, terms)
+    published = _published() if against_registry else []
+    report = check_all(found, folder, terms, published)
     sampled = samples is not None or against_samples
     flawed = tried(found, sampling.kept(samples)) if sampled else []
     if json:
@@ -87,6 +95,21 @@ def check(  # noqa: PLR0913 - Typer reads the options from the signature
         sampling.show(flawed)
     if not report.passes or any(each.certain for each in flawed):
         raise typer.Exit(exits.REFUSED)
+
+
+def _published() -> list[Released]:
+    return [
+        Released((event_of(each.type), each.version), part, "the registry", schema)
+        for each in acting.on_engine(_registered)
+        for part, schema in zip(PARTS, (each.schema, each.result_schema), strict=True)
+        if schema is not None and (part == "data" or each.event is None)
+    ]
+
+
+async def _registered(engine: AsyncEngine) -> list[Registered]:
+    registry = Registry(engine)
+    await registry.refresh()
+    return registry.all()
 
 
 def release(*, project: Project = HERE, app: AppPath = "", dry_run: DryRun = False) -> None:

@@ -2,9 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from filaviva.evolution.catalog import Key, Part
 from filaviva.evolution.change import Change, Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A schema that counts, and where it is: a file, or the registry of a database."""
+
+    key: Key
+    part: Part
+    where: str
+    schema: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +24,7 @@ class Judged:
 
     key: Key
     part: Part
-    against: str  # the file of the schema that was released
+    against: str  # where the schema is that was released
     mode: Mode
     change: Change
     reasons: tuple[str, ...] = ()

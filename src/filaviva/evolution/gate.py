@@ -4,13 +4,13 @@ Before: the code's contracts, and the folder with their files.
 After:  a report; nothing is written.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from filaviva.evolution.catalog import PARTS, Catalog, Defined, Key
 from filaviva.evolution.change import Mode
 from filaviva.evolution.comparison import compare
-from filaviva.evolution.findings import Finding, Judged, Report
+from filaviva.evolution.findings import Finding, Judged, Released, Report
 from filaviva.evolution.folder import Folder, schema_path
 from filaviva.evolution.goldens import RESTORE, read_all, unreadable_before
 from filaviva.evolution.terms import Terms
@@ -18,11 +18,14 @@ from filaviva.evolution.terms import Terms
 _EXPORT: Final = "run `filaviva contracts export`"
 
 
-def check(catalog: Catalog, folder: Folder, terms: Terms) -> Report:
-    """Check everything there is."""
+def check(
+    catalog: Catalog, folder: Folder, terms: Terms, published: Iterable[Released] = ()
+) -> Report:
+    """Check everything there is; also against what is `published` in a registry."""
     released = {place.key for place in folder.places(folder.released)}
     judged = [each for one in catalog.defined.values() for each in judge(one, folder, terms)]
     judged += _judge_answers(catalog, folder, terms)
+    judged += judge_published(catalog, published, terms)
     told = {each.key for each in judged if each.reasons}
     findings = [*_edited(folder)]
     for one in catalog.defined.values():
@@ -49,17 +52,20 @@ def judge(one: Defined, folder: Folder, terms: Terms) -> Iterator[Judged]:
         if schema is None:
             continue
         for place in revisions if mode.transitive else revisions[-1:]:
-            for change in compare(folder.read(place.path), schema, edge=one.has_edge(part)):
-                waiver = terms.waiver(one.key, change)
-                yield Judged(
-                    key=one.key,
-                    part=part,
-                    against=place.path,
-                    mode=mode,
-                    change=change,
-                    reasons=change.broken(mode),
-                    waived=waiver.reason if waiver else None,
-                )
+            before = Released(one.key, part, place.path, folder.read(place.path))
+            yield from _verdicts(before, schema, mode, terms, edge=one.has_edge(part))
+
+
+def judge_published(
+    catalog: Catalog, published: Iterable[Released], terms: Terms
+) -> Iterator[Judged]:
+    """Judge every change since a version was deployed somewhere, released here or not."""
+    for before in published:
+        one = catalog.defined.get(before.key)
+        schema = None if one is None else one.part(before.part)
+        if one is not None and schema is not None:
+            edge = one.has_edge(before.part)
+            yield from _verdicts(before, schema, terms.mode_of(before.key[0]), terms, edge=edge)
 
 
 def _judge_answers(catalog: Catalog, folder: Folder, terms: Terms) -> Iterator[Judged]:
@@ -67,17 +73,24 @@ def _judge_answers(catalog: Catalog, folder: Folder, terms: Terms) -> Iterator[J
     for key, schema in catalog.upcast_results.items():
         mode = Mode.FORWARD if terms.mode_of(key[0]).forward else Mode.NONE
         for place in folder.revisions(key, "result"):
-            for change in compare(folder.read(place.path), schema or {}, edge=False):
-                waiver = terms.waiver(key, change)
-                yield Judged(
-                    key=key,
-                    part="result",
-                    against=place.path,
-                    mode=mode,
-                    change=change,
-                    reasons=change.broken(mode),
-                    waived=waiver.reason if waiver else None,
-                )
+            before = Released(key, "result", place.path, folder.read(place.path))
+            yield from _verdicts(before, schema or {}, mode, terms, edge=False)
+
+
+def _verdicts(
+    before: Released, schema: dict[str, Any], mode: Mode, terms: Terms, *, edge: bool
+) -> Iterator[Judged]:
+    for change in compare(before.schema, schema, edge=edge):
+        waiver = terms.waiver(before.key, change)
+        yield Judged(
+            key=before.key,
+            part=before.part,
+            against=before.where,
+            mode=mode,
+            change=change,
+            reasons=change.broken(mode),
+            waived=waiver.reason if waiver else None,
+        )
 
 
 def _edited(folder: Folder) -> Iterator[Finding]:
