@@ -62,6 +62,8 @@ async def test_every_version_is_listed_and_shown_with_schema_and_examples(shop: 
         (2, 2, False),
     ]
     assert listed["next"] is None
+    first = (await shop.client.get("/v1/contracts/order.ship/1")).json()
+    assert first["examples"] == [{"order": 1}]  # made up: nobody has written one
     assert newest["examples"] == [{"order": 7, "to": "Lisboa"}]
     assert newest["schema"]["additionalProperties"] is False
     assert newest["resultSchema"]["type"] == "object"

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 from pydantic import (
+    AliasChoices,
     AnyUrl,
     BaseModel,
     ConfigDict,
@@ -19,7 +20,7 @@ from pydantic import (
 )
 
 from filaviva.schemas import SchemaCheck
-from filaviva_contracts import Contract, File, WakeUp, parse_wire_type, wire_type
+from filaviva_contracts import Contract, File, Part, WakeUp, parse_wire_type, wire_type
 
 
 class Line(BaseModel):
@@ -231,3 +232,33 @@ def test_the_keys_of_a_dict_are_closed_as_well() -> None:
 
     assert check.flaws({"byName": {"ab": 1}}) == ()
     assert check.flaws({"byName": {"b": 1}}) != ()
+
+
+class Noted(Contract, type="note.taken", version=1):
+    text: str = ""
+    written_at: datetime | None = None
+
+
+def test_whoever_makes_a_message_may_not_mistype_a_field() -> None:
+    with pytest.raises(ValidationError, match=r"txet[\s\S]*Extra inputs are not permitted"):
+        Noted(txet="lost without a word")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", ["written_at", "writtenAt"])
+def test_a_field_may_be_given_by_either_of_its_names(name: str) -> None:
+    assert Noted(**{name: datetime(2026, 11, 30, tzinfo=UTC)}).written_at is not None
+
+
+def test_whoever_reads_a_message_ignores_what_a_newer_publisher_has_added() -> None:
+    newer = {"text": "read", "addedLater": 1}
+
+    assert Noted.model_validate(newer) == Noted(text="read")
+    assert Noted.model_validate_json('{"text":"read","addedLater":1}') == Noted(text="read")
+
+
+class Choosy(Part):
+    text: str = Field("", validation_alias=AliasChoices("text", "body"))
+
+
+def test_where_a_field_has_more_names_than_one_nothing_is_said_of_them() -> None:
+    assert Choosy(body="read").text == "read"  # type: ignore[call-arg]

@@ -4,6 +4,7 @@ from typing import Any
 
 from filaviva.operations.figures import moment
 from filaviva.registry import Registered
+from filaviva.specimen import specimen
 
 
 def contract(found: Registered) -> dict[str, Any]:
@@ -30,8 +31,14 @@ def contract_in_full(found: Registered) -> dict[str, Any]:
         **contract(found),
         "schema": found.schema,
         "resultSchema": found.result_schema,
-        "examples": found.examples,
+        "examples": found.examples or _made_up(found),
     }
+
+
+def _made_up(found: Registered) -> list[Any]:
+    # Where nobody has written one, what fits says more than nothing.
+    example = specimen(found.schema)
+    return [] if example is None else [example]
 
 
 def _policy(found: Registered) -> dict[str, Any]:
