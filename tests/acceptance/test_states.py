@@ -6,7 +6,7 @@ Rules submit, cancel, repeat and replay jobs on running services at random, and 
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, ClassVar, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -97,7 +97,7 @@ class Jobs(RuleBasedStateMachine):
     def submit_batch(self, kinds: list[dict[str, Any]]) -> UUID:
         """Submit several as one."""
         items = [{k: v for k, v in kind.items() if k != "maxAttempts"} for kind in kinds]
-        key = f"batch-{len(self.world.jobs)}"
+        key = f"batch-{uuid4()}"  # the services outlive this world
         answer = self.world.do(
             self.world.ground.call(
                 "producer",
