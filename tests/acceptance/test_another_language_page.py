@@ -185,6 +185,18 @@ async def each_program_does_its_work(ground: Ground) -> None:
     assert await ground.service.fetchval("SELECT number FROM receipts") == "R-17"
 
 
+async def an_answer_of_the_endpoint_is_the_attempts_outcome(ground: Ground) -> None:
+    body = {"type": "receipt.send", "data": {"orderId": ""}}
+    key = {"Idempotency-Key": "no order"}
+    await ground.journey.call("producer", "POST", "/v1/jobs", json=body, headers=key)
+    attempt = "SELECT count(*) FROM filaviva.attempts WHERE error_class = 'terminal'"
+
+    async def refused() -> bool:
+        return bool(await ground.journey.value(attempt) == 1)
+
+    await until(refused)
+
+
 async def what_is_refused_is_a_dead_letter(ground: Ground) -> None:
     await publish(ground.journey.vhost, b"hello")
 
@@ -230,8 +242,9 @@ async def test_the_page_is_true(ground: Ground) -> None:
         running("serve", ground.folder, ground.environment),
     ):
         await each_program_does_its_work(ground)
+        await an_answer_of_the_endpoint_is_the_attempts_outcome(ground)
         await what_is_refused_is_a_dead_letter(ground)
         await large_data_is_fetched(ground)
         await outages_lose_nothing(ground)
 
-    assert await ground.journey.value("SELECT count(*) FROM filaviva.jobs") == 7
+    assert await ground.journey.value("SELECT count(*) FROM filaviva.jobs") == 8

@@ -1,6 +1,7 @@
 """The AsyncAPI document is valid, whole, and says what the code does."""
 
 import json
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -63,6 +64,7 @@ class Groomed(Contract, type="pet.groomed", version=1):
 
 
 app.publishes(Groomed, Adopted)
+app.deprecate(Walk, sunset=date(2027, 1, 31))
 
 
 def shop(**options: Any) -> dict[str, Any]:
@@ -141,6 +143,12 @@ def test_a_job_is_submitted_over_http_and_answered_with_its_result() -> None:
     assert {"$ref": "#/components/schemas/pet.walk.v2.result"} in (
         job["payload"]["properties"]["result"]["anyOf"]
     )
+
+
+def test_a_version_on_its_way_out_says_until_when_it_is_read() -> None:
+    walk = shop()["components"]["messages"]["pet.walk.v2.submission"]
+
+    assert (walk["x-deprecated"], walk["x-sunset"]) == (True, "2027-01-31")
 
 
 def test_what_goes_between_our_services_is_told_only_if_asked() -> None:

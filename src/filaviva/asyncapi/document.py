@@ -18,9 +18,11 @@ VERSION: Final = "3.1.0"
 
 _DESCRIPTION: Final = (
     "Messages are CloudEvents 1.0 in structured JSON, persistent, at most 64 KiB; binary mode is "
-    "read too. Publish with confirms. Delivery is at least once: an event is named by its source "
-    "and id, and whoever consumes it keeps both in an inbox of its own. Readers ignore members "
-    "that they do not know; publishers send none that the schema does not have."
+    "read too. Publish with confirms; where an event names a tenant, with the property `user_id`, "
+    "which the broker compares with the connection's user. Delivery is at least once: an event is "
+    "named by its source and id, and whoever consumes it keeps both in an inbox of its own. "
+    "Readers ignore members that they do not know; publishers send none that the schema does not "
+    "have."
 )
 _BROKER: Final[dict[str, Any]] = {
     "host": "{host}:{port}",

@@ -102,8 +102,7 @@ def _submitted(job: Told) -> dict[str, Any]:
     }
     if description := job.schema.get("description"):
         found["summary"] = str(description)
-    if job.deprecated:
-        found["x-deprecated"] = True
+    found |= job.notices()
     if job.example is not None:
         payload = {"type": job.type, "version": job.version, "data": job.example}
         headers = {"Idempotency-Key": "order-17"}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import lru_cache
 from typing import Any
 
@@ -24,12 +25,18 @@ class Told:
     event: str | None = None  # the event that it handles
     handled: bool = True  # by a handler that is there now
     deprecated: bool = False
+    sunset: date | None = None
     example: Any = None
 
     @property
     def name(self) -> str:
         """Its name on the wire."""
         return wire_type(self.type, self.version)
+
+    def notices(self) -> dict[str, Any]:
+        """Say that it is on its way out, and until when it is read."""
+        found: dict[str, Any] = {"x-deprecated": True} if self.deprecated else {}
+        return found | ({"x-sunset": self.sunset.isoformat()} if self.sunset else {})
 
     @property
     def ours(self) -> bool:
@@ -53,6 +60,7 @@ def _registered(each: Registered) -> Told:
         event=each.event,
         handled=each.queue is not None and not each.deprecated,
         deprecated=each.deprecated or each.sunset is not None,
+        sunset=each.sunset,
         example=specimen(each.schema),
     )
 
@@ -88,6 +96,7 @@ def _jobs(app: App) -> Iterator[Told]:
                 event=handler.event,
                 result_schema=handler.returns.schema,
                 deprecated=event in app.sunsets,
+                sunset=app.sunsets.get(event),
             )
 
 

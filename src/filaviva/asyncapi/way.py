@@ -97,8 +97,7 @@ class Way:
         }
         if description := self.contract.schema.get("description"):
             found["summary"] = str(description)
-        if self.contract.deprecated:
-            found["x-deprecated"] = True
+        found |= self.contract.notices()
         if self.contract.example is not None:
             headers = {"traceparent": TRACEPARENT}
             found["examples"] = [{"name": name, "headers": headers, "payload": self.example()}]

@@ -72,7 +72,7 @@ class _Reader:
             summary=message.get("summary", ""),
             says=operation["summary"],
             deprecated=bool(message.get("x-deprecated")),
-            facts=list(self._facts(operation)),
+            facts=[*self._facts(operation), *_notices(message)],
             fields=self._fields.of(name),
             result=self._result(f"{name}.result"),
             example=_pretty([one["payload"] for one in message.get("examples", ())][:1]),
@@ -100,6 +100,11 @@ class _Reader:
         for part in place.removeprefix("#/").split("/"):
             found = found[part]
         return found
+
+
+def _notices(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if "x-sunset" in message:
+        yield "read until", message["x-sunset"]
 
 
 def _pretty(values: Sequence[Any]) -> str:
