@@ -40,7 +40,7 @@ class Trial:
 
     def __init__(self, jobs: Jobs, function: Callable[..., Any], **policy: Any) -> None:
         self.jobs = jobs
-        app = App("shop")
+        self.app = app = App("shop")
         app.handler(Fussy, queue="llm", policy=Policy(**policy))(function)
         engine = jobs.engine
         self.attempts = Attempts(app, "shop:app", tools(engine), Standing(engine), ladder(engine))
@@ -244,3 +244,20 @@ async def test_a_blocking_context_does_what_the_async_one_does(jobs: Jobs) -> No
     (step,) = await jobs.all("SELECT * FROM filaviva.steps")
     assert (step["name"], step["state"], step["output"]) == ("double", "succeeded", 42)
     assert (await jobs.one("SELECT progress FROM filaviva.jobs"))["progress"]["done"] == 1
+
+
+async def test_what_is_run_is_offered_as_a_sample_as_it_came(jobs: Jobs) -> None:
+    offered: list[tuple[str, int, str]] = []
+    trial = Trial(jobs, fine)
+    trial.attempts = Attempts(
+        trial.app,
+        "shop:app",
+        tools(jobs.engine),
+        Standing(jobs.engine),
+        ladder(jobs.engine),
+        offer=lambda *job: offered.append(job),
+    )
+
+    await trial.run('{"error": "", "more": 1}')
+
+    assert offered == [("invoice.extract", 1, '{"error": "", "more": 1}')]

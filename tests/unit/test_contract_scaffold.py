@@ -72,6 +72,69 @@ def test_a_next_version_is_begun_and_runs_before_it_is_changed(
     assert "1 passed" in tested.stdout, tested.stdout
 
 
+EVENTS = '''"""What others publish."""
+
+from typing import Annotated
+
+from filaviva import Contract
+from pydantic import Field
+
+
+class Issued(
+    Contract,
+    type="invoice.issued",
+    version=3,
+):
+    """An invoice is issued."""
+
+    number: Annotated[int, Field(ge=1)]
+    pages: list["Issued"] = []
+'''
+READERS = '''"""Who listens."""
+
+from __future__ import annotations
+
+import events_of_two
+from filaviva import App, Context
+from events_of_two import (
+    Issued,
+)
+
+app = App("two")
+
+
+@app.on_event(events_of_two.Issued)
+async def mail(job: events_of_two.Issued, ctx: Context) -> None: ...
+
+
+@app.on_event(Issued, queue="books")
+async def book(job: Issued, ctx: Context) -> None: ...
+'''
+
+
+def test_every_handler_of_an_event_reads_its_next_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
+) -> None:
+    (tmp_path / "events_of_two.py").write_text(EVENTS)
+    (tmp_path / "readers_of_two.py").write_text(READERS)
+    (tmp_path / "pyproject.toml").write_text(PROJECT.replace("shop", "readers"))
+    monkeypatch.chdir(tmp_path)
+
+    for words in (("export",), ("release",), ("new-version", "invoice.issued"), ("export",)):
+        done = cli("contracts", *words)
+        assert done.code == 0, done.err
+
+    code = (tmp_path / "readers_of_two.py").read_text()
+    assert "@app.on_event(events_of_two.IssuedV4)" in code
+    assert '@app.on_event(IssuedV4, queue="books")' in code
+    assert code.count("@app.upcaster(Issued, to=4)") == 1
+    events = (tmp_path / "events_of_two.py").read_text()
+    assert "class IssuedV4(" in events
+    assert 'pages: list["IssuedV4"] = []' in events
+    assert cli("contracts", "check").code == 0
+    assert cli("contracts", "new-version", "invoice.issued").code == 4  # v4 is a draft
+
+
 def test_what_would_be_written_is_told_first(shop: Path, cli: CommandLine) -> None:
     for words in (("export",), ("release",)):
         cli("contracts", *words)

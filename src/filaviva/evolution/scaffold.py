@@ -102,10 +102,12 @@ def begin(  # noqa: PLR0913, PLR0917 - the code, its files and what they are cal
     _model(newest.contract, names, begun)
     _golden(newest, names, folder, begun)
     begun.steps.append(f"change {names.new} as you mean to")
-    handler = None if app is None else _handler(newest, app)
-    if handler is not None:
-        _switch(handler, names, begun)
-        _test(handler, names, folder, terms, app_path, begun)
+    handlers = [] if app is None else app.all_handlers()
+    reading = [each for each in handlers if each.contract is newest.contract]
+    for handler in reading:  # an event may have several, and one upcaster serves them all
+        _switch(handler, names, begun, upcast=handler is reading[0])
+    if reading:
+        _test(reading[0], names, folder, terms, app_path, begun)
     begun.steps.append(
         f"filaviva contracts export, and write {golden_path((names.type, names.to), 'data')} "
         "as it will be sent"
@@ -159,7 +161,7 @@ def _model(contract: type[Contract], names: Names, begun: Begun) -> None:
     if not found:
         raise NotFound(f"found no class {names.old} in {path}, expected the one of {names.type}")
     node = found[0]
-    body = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+    body = _copied(lines, node, names)
     renamed = body.replace(f"class {names.old}", f"class {names.new}", 1)
     copy = re.sub(rf"\bversion={names.version}\b", f"version={names.to}", renamed, count=1)
     if copy == renamed:
@@ -168,6 +170,15 @@ def _model(contract: type[Contract], names: Names, begun: Begun) -> None:
             "expected it there as a number"
         )
     begun.files[path] = _inserted(lines, node.end_lineno or len(lines), f"\n\n{copy}")
+
+
+def _copied(lines: list[str], node: ast.ClassDef, names: Names) -> str:
+    copied = lines[: node.end_lineno]
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign):  # a recursive model means itself
+            for number in range(each.lineno - 1, each.end_lineno or each.lineno):
+                copied[number] = re.sub(rf"\b{names.old}\b", names.new, copied[number])
+    return "\n".join(copied[node.lineno - 1 :])
 
 
 def _golden(newest: Defined, names: Names, folder: Folder, begun: Begun) -> None:
@@ -179,90 +190,89 @@ def _golden(newest: Defined, names: Names, folder: Folder, begun: Begun) -> None
             begun.goldens[path] = event(key, value) if place.part == "data" else value
 
 
-def _handler(newest: Defined, app: App) -> Handler | None:
-    for handler in app.all_handlers():
-        if handler.contract is newest.contract:
-            return handler
-    return None
-
-
-def _switch(handler: Handler, names: Names, begun: Begun) -> None:
+def _switch(handler: Handler, names: Names, begun: Begun, *, upcast: bool) -> None:
     """Let the handler read the new version, and upcast the old one for it."""
-    found = _function(handler, begun)
+    found = _registered(handler, names, begun)
     if found is None:
         begun.steps.append(
             f"register an upcaster: @app.upcaster({names.old}, to={names.to}), and let the handler "
             f"{handler.name} read {names.new}"
         )
         return
-    path, node, app = found
-    lines = begun.text(path).splitlines()
-    first = min(each.lineno for each in (*node.decorator_list, node)) - 1
-    for number in range(first, node.body[0].lineno - 1):
+    lines = begun.text(found.path).splitlines()
+    for number in range(*found.head):
         lines[number] = re.sub(rf"\b{names.old}\b", names.new, lines[number])
-    step = _UPCASTER.format(
-        app=app, old=names.old, to=names.to, version=names.version, name=names.step
-    )
-    text = _inserted(lines, node.end_lineno or len(lines), step.rstrip("\n"))
-    begun.files[path] = _importing(text, names)
-    begun.steps.append(f"write the upcaster {names.step} in {path}")
+    text = "\n".join([*lines, ""])
+    if upcast:
+        step = _UPCASTER.format(
+            app=found.app, old=found.old, to=names.to, version=names.version, name=names.step
+        )
+        text = _with_any(_inserted(lines, found.end, step.rstrip("\n")))
+        begun.steps.append(f"write the upcaster {names.step} in {found.path}")
+    begun.files[found.path] = _importing(text, names)
 
 
-def _function(
-    handler: Handler, begun: Begun
-) -> tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef, str] | None:
-    """Find where a handler is written, and what its app is called there."""
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    """Where a handler is written, and what its app and its contract are called there."""
+
+    path: Path
+    head: tuple[int, int]
+    end: int
+    app: str
+    old: str
+
+
+def _registered(handler: Handler, names: Names, begun: Begun) -> _Registered | None:
     code = getattr(inspect.unwrap(handler.function), "__code__", None)
     if code is None:
         return None
     path = Path(code.co_filename)
     for node in ast.walk(ast.parse(begun.text(path))):
-        if (
-            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            and node.name == code.co_name
-            and (app := _registered_by(node)) is not None
-        ):
-            return path, node, app
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
+            for app, old in map(_words, node.decorator_list):
+                if old.rpartition(".")[2] == names.old:
+                    first = min(each.lineno for each in (*node.decorator_list, node))
+                    head = (first - 1, node.body[0].lineno - 1)
+                    return _Registered(path, head, node.end_lineno or node.lineno, app, old)
     return None
 
 
-def _registered_by(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
-    for decorator in node.decorator_list:
-        called = decorator.func if isinstance(decorator, ast.Call) else None
+def _words(decorator: ast.expr) -> tuple[str, str]:
+    """Read app and contract out of `@app.handler(Contract, …)`; two empty words for any other."""
+    if isinstance(decorator, ast.Call) and decorator.args:
+        called = decorator.func
         if isinstance(called, ast.Attribute) and called.attr in {"handler", "on_event"}:
-            return ast.unparse(called.value)
-    return None
+            return ast.unparse(called.value), ast.unparse(decorator.args[0])
+    return "", ""
 
 
 def _importing(text: str, names: Names) -> str:
-    """Import what is new beside what it came from, and Any."""
+    """Import the new class where the old one is imported."""
     lines = text.splitlines()
-    known = False
     for node in ast.parse(text).body:
         if isinstance(node, ast.ImportFrom):
-            known = known or any(each.name == "Any" for each in node.names)
-            if any(each.name == names.old for each in node.names):
+            known = {each.name for each in node.names}
+            if names.old in known and names.new not in known:
                 for number in range(node.lineno - 1, node.end_lineno or node.lineno):
                     both = f"{names.old}, {names.new}"
                     lines[number] = re.sub(rf"\b{names.old}\b", both, lines[number])
-    return "\n".join([*_with_any(lines, known=known), ""])
+    return "\n".join([*lines, ""])
 
 
-def _with_any(lines: list[str], *, known: bool) -> list[str]:
-    """Import Any at the end of the first block of imports."""
-    if known:
-        return lines
-    imports = [
-        node
-        for node in ast.parse("\n".join(lines)).body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
+def _with_any(text: str) -> str:
+    """Import Any at the end of the first block of imports, if nobody has."""
+    body = ast.parse(text).body
+    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    named = [each.name for node in imports for each in node.names]
+    if "Any" in named or not imports:
+        return text
     end = imports[0].lineno - 1
     for node in imports:
         if node.lineno - 1 > end:
             break
         end = node.end_lineno or node.lineno
-    return [*lines[:end], "from typing import Any", *lines[end:]]
+    return _inserted(text.splitlines(), end, "from typing import Any")
 
 
 def _test(  # noqa: PLR0913, PLR0917 - the code, its files and what they are called

@@ -46,6 +46,8 @@ class Sampling:
 
     def offer(self, job_type: str, version: int, payload: str) -> None:
         """Take a job's data, if it is time for one of this version."""
+        if not self._group.types:
+            return
         kind = event_of(job_type)
         if not self._wants(kind) or len(payload) > _LARGEST:
             return
@@ -78,7 +80,7 @@ class Sampling:
 
     def _wants(self, kind: str) -> bool:
         types = self._group.types
-        return bool(types) and (kind in types or _ALL in types) and not kind.startswith("filaviva.")
+        return (kind in types or _ALL in types) and not kind.startswith("filaviva.")
 
     def _drawn(self, waiting: Mapping[Key, tuple[str, str]]) -> dict[Key, Outline]:
         found = {}
