@@ -152,7 +152,8 @@ def test_a_change_of_what_is_deployed_is_refused_before_its_setup(
 
     assert changed("contracts", "check").code == 0  # a draft, as far as the files know
     assert told.code == 4
-    assert "refused  order.paid v1: orderId has another type  (the registry" in told.out
+    assert "refused  order.paid v1: orderId has another type" in told.out
+    assert "at /properties/orderId, since the registry" in told.out
 
 
 def test_a_lost_queue_is_seen_and_put_back(

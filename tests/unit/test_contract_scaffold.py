@@ -176,7 +176,7 @@ def test_a_breaking_change_is_told_with_field_reason_pointer_and_next_step(
 
     assert told.code == 4
     assert "refused  order.pay v1: orderId has another type" in told.out
-    assert "(schemas/order.pay/1.json /properties/orderId)" in told.out
+    assert "at /properties/orderId, since schemas/order.pay/1.json" in told.out
     assert "BACKWARD: messages of before may have string, it takes integer now" in told.out
     assert "make version 2: filaviva contracts new-version order.pay" in told.out
     assert as_json["changes"][0]["pointer"] == "/properties/orderId"

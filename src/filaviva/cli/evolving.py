@@ -172,7 +172,8 @@ def _show_change(each: Judged) -> None:
     where = f"{change.path} " if change.path else ""
     part = " result" if each.part == "result" else ""
     name = f"{_name(each.key)}{part}"
-    typer.echo(f"{word:<8} {name}: {where}{change.what}  ({each.against} {change.pointer or '/'})")
+    typer.echo(f"{word:<8} {name}: {where}{change.what}")
+    typer.echo(f"         at {change.pointer or '/'}, since {each.against}")
     for direction, reason in (("BACKWARD", change.backward), ("FORWARD", change.forward)):
         if reason in each.reasons:
             typer.echo(f"         {direction}: {reason}")
