@@ -7,6 +7,7 @@ Rejected, and nothing is stored.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,8 +26,10 @@ from filaviva.outbox import NewMessage, OutboxRow
 from filaviva.turns import Gate
 from filaviva_contracts.names import wire_type
 
-# A message has 64 KiB; what its attributes take is bounded by the request's shape.
-_CARRIED: Final = 48 * 1024
+# What the attributes take that are not the publisher's to choose, or bounded by the request.
+_OURS: Final = 2 * 1024
+_EXPONENT: Final = re.compile("[0-9][eE]")
+_SIZE: Final = "SELECT octet_length($1::jsonb::text)"
 
 _JOBS: Final = """
 SELECT id, type, state FROM filaviva.jobs
@@ -83,10 +86,20 @@ async def _carried(
     connection: AsyncConnection, event: Event, attributes: Mapping[str, Any]
 ) -> tuple[str, Mapping[str, Any]]:
     """Give the data of the copy, and its attributes: what is too large goes by reference."""
-    if len(event.data.encode()) <= _CARRIED:
+    room = events.LARGEST - _OURS - len(json.dumps(dict(attributes)))
+    if await _written(connection, event.data) <= room:
         return event.data, attributes
     kept = await contents.keep(connection, event.tenant, event.data)
     return "null", {**attributes, "dataref": kept.dataref}
+
+
+async def _written(connection: AsyncConnection, data: str) -> int:
+    """Give how many bytes the data has at most as PostgreSQL will write it."""
+    if _EXPONENT.search(data):  # it writes 1e300 out in full
+        ((size,),) = await fetch(connection, _SIZE, (data,))
+        return int(size)
+    # Beyond what we write, a space after each comma and colon.
+    return len(data.encode()) + data.count(",") + data.count(":")
 
 
 async def _first(connection: AsyncConnection, event: Event) -> bool:

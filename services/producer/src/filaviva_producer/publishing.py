@@ -41,8 +41,8 @@ from filaviva_producer.pressure import Pressure
 
 SOURCE = "/v1/events"
 _EXTENSION = re.compile(r"[a-z0-9]{1,20}", re.ASCII)
-# With the data that a message carries, less than an event may have.
-_ATTRIBUTES = 12 * 1024
+# Leaves room for what is added on the way, be it only where the data lies.
+_ATTRIBUTES = events.LARGEST - 4 * 1024
 _TOO_LARGE, _UNSTORABLE = "23514", "22"
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=500)]
