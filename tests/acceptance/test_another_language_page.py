@@ -187,8 +187,9 @@ async def each_program_does_its_work(ground: Ground) -> None:
 
 async def an_answer_of_the_endpoint_is_the_attempts_outcome(ground: Ground) -> None:
     body = {"type": "receipt.send", "data": {"orderId": ""}}
-    key = {"Idempotency-Key": "no order"}
-    await ground.journey.call("producer", "POST", "/v1/jobs", json=body, headers=key)
+    key = {"Idempotency-Key": "no-order"}
+    answer = await ground.journey.call("producer", "POST", "/v1/jobs", json=body, headers=key)
+    assert answer.status_code == 202, answer.text
     attempt = "SELECT count(*) FROM filaviva.attempts WHERE error_class = 'terminal'"
 
     async def refused() -> bool:
