@@ -47,7 +47,7 @@ contracts: setup ## what is released stays readable: our own messages, and the e
 	@$(BIN)/filaviva contracts check --project contracts
 	@$(BIN)/filaviva contracts check --project examples/invoices
 
-servers: setup ## install what the tests' servers need: RabbitMQ of the machine, and 4.3
+servers: setup ## install what the tests need: RabbitMQ of the machine and 4.3, Prometheus
 	@$(BIN)/python -m filaviva.dev.prepare
 
 browser: ## install the browser that `make test-all` drives

@@ -4,16 +4,24 @@ import os
 import sys
 
 from filaviva.dev import broker43, distribution, postgres
-from filaviva.dev.packages import Missing
+from filaviva.dev.packages import Missing, require
 
 
 def main() -> int:
-    """Prepare PostgreSQL and both RabbitMQ versions; a missing 4.3 is an error in CI only."""
+    """Prepare PostgreSQL, both RabbitMQ versions and Prometheus.
+
+    A missing 4.3 or Prometheus is an error in CI only.
+    """
     try:
         postgres.binaries()
         distribution.system_package()
     except Missing as missing:
         return _refused(missing)
+    try:
+        require("prometheus", present="promtool")
+    except Missing as missing:  # only the tests of the rules and dashboards ask for it
+        if os.environ.get("CI"):
+            return _refused(missing)
     system = distribution.system_version() or ""
     try:
         if not system.startswith(broker43.VERSION):

@@ -60,6 +60,13 @@ FIGURES: Final = (
         ("priority",),
     ),
     Figure("turns_upcoming", "Jobs that will wait for their turn once their time has come"),
+    Figure("table_rows", "Rows of our tables as PostgreSQL counts them", ("table", "state")),
+    Figure("table_bytes", "Size of our tables with their indexes", ("table",)),
+    Figure("database_connections", "Connections to the database", ("state",)),
+    Figure(
+        "database_transaction_oldest_timestamp_seconds",
+        "When the oldest open transaction began: nothing newer is vacuumed; 0 if there is none",
+    ),
     Figure("figures_timestamp_seconds", "When the figures were last counted"),
 )
 

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from filaviva.database.fetch import fetch
 from filaviva.telemetry.figures import Values
 from filaviva.telemetry.known import REASONS, UNKNOWN
-from filaviva_retry_scheduler import waiting
+from filaviva_retry_scheduler import server, waiting
 from filaviva_retry_scheduler.shares import CLASSES, class_of
 from filaviva_retry_scheduler.waiting import START
 
@@ -66,7 +66,8 @@ async def count(connection: AsyncConnection, types: Sequence[str]) -> Mapping[st
         letters = await _letters(connection, types)
     finally:
         await connection.exec_driver_sql(_SCANS)
-    return {**jobs, **letters, **await _messages(connection), **await _turns(connection)}
+    beside = (await _messages(connection), await _turns(connection), await server.count(connection))
+    return {name: each for part in (jobs, letters, *beside) for name, each in part.items()}
 
 
 async def _jobs(connection: AsyncConnection, types: Sequence[str]) -> Mapping[str, Values]:
