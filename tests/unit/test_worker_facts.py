@@ -13,7 +13,7 @@ from filaviva_worker.facts import Facts, Settled
 
 def job(version: int) -> Claimed:
     known = dict.fromkeys(Claimed.__dataclass_fields__)
-    numbers = {"waited": 0.0, "age": 0.0, "paused": False}
+    numbers = {"waited": 0.0, "age": 0.0, "paused": False, "spent": 0.0}
     return Claimed(**{**known, "type": "order.ship", "version": version, **numbers})  # type: ignore[arg-type]
 
 
