@@ -233,9 +233,7 @@ class Relay:
 
     async def _relay(self, rows: Sequence[OutboxRow]) -> int:
         started = time.monotonic()
-        outcomes = await self._publisher.publish(
-            [self._outgoing(row) for row in rows], sent=_published
-        )
+        outcomes = await self._publish(rows)
         passing("relay.confirmed")
         self._tell(rows, outcomes, time.monotonic() - started)
         answers = list(zip(rows, outcomes, strict=True))
@@ -245,6 +243,19 @@ class Relay:
         passing("relay.deleted")
         await self._keep([answer for answer in answers if not isinstance(answer[1], Confirmed)])
         return len(confirmed)
+
+    async def _publish(self, rows: Sequence[OutboxRow]) -> list[Published]:
+        """Publish those that can be written; one that cannot must not keep the others."""
+        written = [self._written(row) for row in rows]
+        messages = [one for one in written if isinstance(one, Outgoing)]
+        answers = iter(await self._publisher.publish(messages, sent=_published) if messages else ())
+        return [one if isinstance(one, Offending) else next(answers) for one in written]
+
+    def _written(self, row: OutboxRow) -> Outgoing | Offending:
+        try:
+            return self._outgoing(row)
+        except (TypeError, ValueError) as unfit:  # a service's own rows are anybody's SQL
+            return Offending(f"it cannot be written as an event: {unfit}")
 
     async def _fetch(self, connection: AsyncConnection, limit: int) -> list[OutboxRow]:
         found = await connection.exec_driver_sql(self._fetch_due, (limit, self._lock))
@@ -321,8 +332,15 @@ def encode(row: OutboxRow) -> bytes:
         data=row.data,
     )
     if row.attributes is not None:
-        envelope = envelope.with_attributes(json.loads(row.attributes))
+        envelope = envelope.with_attributes(_attributes(row.attributes))
     return envelope.encode()
+
+
+def _attributes(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise TypeError(f"attributes: found {text[:40]}, expected an object")
+    return found
 
 
 @lru_cache(maxsize=1024)

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -16,9 +16,12 @@ from sqlalchemy.orm import Session
 
 from filaviva import Contract, NotPublished, Outbox, Publisher
 from filaviva.broker.apply import apply
+from filaviva.broker.messages import CONFIRMED, Outgoing, Published
 from filaviva.broker.topology import Topology
 from filaviva.database import connect
+from filaviva.relay import Relay
 from filaviva.relaying import make_table
+from filaviva.service_outbox import OF_A_SERVICE
 from filaviva_contracts import Envelope
 from fixtures.amqp import drained, ready
 from fixtures.journey import free_port
@@ -105,6 +108,51 @@ async def test_what_could_not_be_published_is_refused_before_it_is_written(
             Outbox(session).add(Named(name="x" * 70_000))
         with pytest.raises(ValueError, match=r"order\.named"):
             Outbox(session).add(Named(name="a\x00b"))
+
+
+class Taking:
+    """A broker that takes everything."""
+
+    healthy = True
+
+    def __init__(self) -> None:
+        self.taken: list[Outgoing] = []
+
+    async def connect(self) -> None:
+        """Be there."""
+
+    async def publish(self, messages: Sequence[Outgoing], **_: Any) -> list[Published]:
+        """Take them."""
+        self.taken += messages
+        return [CONFIRMED for _ in messages]
+
+
+@pytest.mark.parametrize("wrong", ["[1]", '"x"', '{"time": "yesterday"}', '{"time": [1]}'])
+async def test_a_row_that_is_no_event_waits_for_a_person_and_keeps_nobody(
+    shop: AsyncEngine, wrong: str
+) -> None:
+    # Anybody who writes SQL may write one.
+    async with shop.begin() as connection:
+        await connection.execute(
+            text(
+                "INSERT INTO filaviva_outbox (event_id, type, data, attributes) VALUES"
+                " ('wrong', 'order.paid.v1', '{}', CAST(:wrong AS jsonb)),"
+                " ('right', 'order.paid.v1', '{}', '{}')"
+            ),
+            {"wrong": wrong},
+        )
+    broker = Taking()
+
+    assert await Relay(shop, broker, table=OF_A_SERVICE, lanes=0).step() == 1
+
+    assert [message.message_id for message in broker.taken] == ["right"]
+    async with shop.begin() as connection:
+        (left,) = await connection.execute(
+            text("SELECT event_id, parked_at, error FROM filaviva_outbox")
+        )
+    assert left.event_id == "wrong"
+    assert left.parked_at is not None
+    assert left.error
 
 
 async def test_a_relay_that_is_killed_loses_no_event(
