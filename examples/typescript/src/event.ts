@@ -12,7 +12,7 @@ const JSON_TYPE = /^(application|text)\/(json|[\w.+-]+\+json)(;.*)?$/;
 const VERSIONED = /^(.+)\.v([1-9][0-9]{0,8})$/s;
 const TENANT = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}$/;
 const TRACEPARENT = /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
-const RFC3339 = /^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})?$/i;
+const RFC3339 = /^(\d{4}-\d{2}-\d{2})[T ]\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})?$/i;
 const LONGEST_SHORT = 200; // an AMQP short string has 255 bytes
 
 /** A message as AMQP gives it. */
@@ -143,7 +143,7 @@ function made(found: Map<string, Json>, data: Json): Event {
     id,
     source,
     tenant: tenant(found),
-    correlationId: short(text(found, "correlationid") ?? id),
+    correlationId: short(text(found, "correlationid") || id),
     traceparent: TRACEPARENT.test(traceparent) ? traceparent : undefined,
     subject: text(found, "subject"),
     time: time(found),
@@ -175,12 +175,18 @@ function tenant(found: Map<string, Json>): string {
 function time(found: Map<string, Json>): Date | undefined {
   const value = text(found, "time");
   if (value === undefined) return undefined;
-  const zone = RFC3339.exec(value)?.[2];
+  const [, day, , zone] = RFC3339.exec(value) ?? [];
   const moment = new Date(zone ? value : `${value}Z`);
-  if (!RFC3339.test(value) || Number.isNaN(moment.getTime())) {
+  if (day === undefined || !exists(day) || Number.isNaN(moment.getTime())) {
     throw new Undecodable(`time: found '${value.slice(0, 40)}', expected RFC 3339`);
   }
   return moment;
+}
+
+/** JavaScript takes the 30th of February for the 2nd of March. */
+function exists(day: string): boolean {
+  const found = new Date(`${day}T00:00:00Z`);
+  return !Number.isNaN(found.getTime()) && found.toISOString().startsWith(day);
 }
 
 function kindOf(value: Json): string {
