@@ -4,14 +4,18 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from filaviva.cli import here
+from filaviva.cli.bar import Bar
 from filaviva.cli.exits import exit_code, explanation
+from filaviva.cli.output import show_facts, show_list
 from filaviva.cli.root import Commands
 from filaviva.cli.submitting import CallbackEnvironment
+from filaviva.cli.watching import Printer
 from filaviva.errors import (
     ConfigurationError,
     FilavivaError,
@@ -21,6 +25,7 @@ from filaviva.errors import (
     Rejected,
     Unreachable,
 )
+from filaviva.operations.jobs import Event
 from filaviva.settings import read
 from fixtures.command_line import CommandLine
 
@@ -239,3 +244,16 @@ def test_commands_sign_with_the_secrets_of_the_stack_that_runs_here(
     assert settings.secret.get_secret_value() == "t" * 32
     monkeypatch.setenv("FILAVIVA_POSTGRES__URL", "postgresql://me@there/db")
     assert "FILAVIVA_CALLBACKS__SECRET_FILE" not in here.environment()
+
+
+def test_what_others_wrote_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "a\x1b]0;owned\x07b\x9bc"
+
+    show_facts({"subject": evil, "labels": {"x": evil}})
+    show_list([{"subject": evil}], ("subject",))
+    Printer(json=False, bar=Bar(live=False)).happened(
+        Event(1, datetime.now(UTC), "state", json.dumps({"reason": evil}))
+    )
+
+    shown = capsys.readouterr().out
+    assert shown.replace("\n", "").isprintable(), shown

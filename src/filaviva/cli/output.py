@@ -87,7 +87,18 @@ def _cell(value: Any) -> str:
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
 
 
+def printable(text: str) -> str:
+    """Show what others wrote: nothing in it may steer the terminal of whoever reads it."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else " " for each in text)
+
+
 def _text(value: Any) -> str:
+    return printable(_written(value))
+
+
+def _written(value: Any) -> str:
     match value:
         case None:
             return "-"

@@ -11,6 +11,7 @@ import typer
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.cli.bar import Bar
+from filaviva.cli.output import printable
 from filaviva.listening import Listening
 from filaviva.notify import CHANNEL, EVERYTHING
 from filaviva.operations import jobs, shapes
@@ -59,9 +60,9 @@ class Printer:
         how = f": {told['message']}" if batch else f" after {job.attempt} attempt(s)"
         typer.echo(f"{job.state}{how}, {shown['costUsd']} USD")
         if job.state == "succeeded" and job.result is not None:
-            typer.echo(job.result)
+            typer.echo(printable(job.result))
         if job.state != "succeeded" and job.error is not None:
-            typer.echo(job.error)
+            typer.echo(printable(job.error))
 
 
 async def follow(engine: AsyncEngine, job_id: UUID, say: Printer, find: Find) -> jobs.Job:
@@ -120,4 +121,4 @@ def _shown_by_the_bar(kind: str, facts: Mapping[str, Any]) -> bool:
 
 
 def _word(value: Any) -> str:
-    return value if isinstance(value, str) else shapes.dumps(value)
+    return printable(value if isinstance(value, str) else shapes.dumps(value))
