@@ -64,7 +64,7 @@ async def test_a_healthy_installation_has_nothing_to_do(patient: Patient) -> Non
         "broker", "alarms", "topology", "retry-scheduler on filaviva.retry.requests",
         "dlq-handler on filaviva.dead.letters", "dlq-handler on filaviva.unroutable",
         "database", "migrations", "workers of billing", "leases", "outbox", "parked jobs", "turns",
-        "dead letters", "alerts",
+        "dead letters", "alerts", "contracts",
     }  # fmt: skip
 
 
@@ -275,3 +275,25 @@ async def test_alerts_that_cannot_be_sent_are_told(patient: Patient, jobs: Jobs)
 
     assert alerts.level == "wrong"
     assert "invalid_token" in alerts.found
+
+
+async def test_a_version_that_is_used_after_its_last_day_is_told(
+    patient: Patient, jobs: Jobs
+) -> None:
+    await jobs.all(
+        "INSERT INTO filaviva.contracts (type, version, app, queue, schema, sunset)"
+        " VALUES ('order.ship', 1, 'orders', 'llm', '{}', current_date - 1),"
+        " ('order.ship', 2, 'orders', 'llm', '{}', current_date + 1)"
+    )
+    await jobs.all(
+        "INSERT INTO filaviva.contract_uses (type, version, day, source, uses)"
+        " SELECT 'order.ship', version, current_date, 'key:' || sender, 3"
+        " FROM generate_series(1, 2) AS version, generate_series(1, 2) AS sender"
+    )
+
+    told = (await patient.findings())["contracts"]
+
+    assert told.level == "attention"
+    assert "order.ship v1 was to be read until" in told.found
+    assert "2 sender(s) used it 6 time(s)" in told.found
+    assert "v2" not in told.found

@@ -49,6 +49,14 @@ WHERE parked_reason IS NOT NULL AND parked_reason NOT IN ('items', 'concurrency'
 GROUP BY parked_reason ORDER BY parked_reason
 """
 
+_SUNSETS: Final = """
+SELECT type, version, contracts.sunset, count(DISTINCT source) AS senders,
+    sum(uses)::bigint AS uses
+FROM filaviva.contracts JOIN filaviva.contract_uses USING (type, version)
+WHERE contracts.sunset < current_date AND deprecated_at IS NULL AND day > current_date - 7
+GROUP BY type, version, contracts.sunset ORDER BY type, version
+"""
+
 _TURNS: Final = """
 SELECT count(*) AS jobs, EXISTS (
     SELECT FROM filaviva.turn_keeper WHERE until > clock_timestamp()) AS given
@@ -111,6 +119,7 @@ async def _work(connection: AsyncConnection, lease_seconds: float) -> AsyncItera
     ):
         yield finding
     yield await _parked(connection)
+    yield await _sunsets(connection)
     yield await _turns(connection)
     yield _letters(await _one(connection, _OPEN_LETTERS))
     yield _alerts(await _one(connection, _ALERTS))
@@ -194,6 +203,21 @@ async def _parked(connection: AsyncConnection) -> Finding:
         "parked jobs",
         ", ".join(f"{row.jobs} {row.parked_reason}" for row in found),
         "deploy workers that can read them: they are released by themselves",
+    )
+
+
+async def _sunsets(connection: AsyncConnection) -> Finding:
+    late = (await connection.exec_driver_sql(_SUNSETS)).all()
+    if not late:
+        return ok("contracts", "no version is in use after its last day")
+    return attention(
+        "contracts",
+        "; ".join(
+            f"{row.type} v{row.version} was to be read until {row.sunset}, and {row.senders} "
+            f"sender(s) used it {row.uses} time(s) in the last week"
+            for row in late
+        ),
+        "ask who they are: `filaviva contracts uses`; give them a later day, or help them move",
     )
 
 
