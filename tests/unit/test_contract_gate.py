@@ -251,6 +251,7 @@ def test_a_result_is_a_contract_too(project: Project) -> None:
 
     (refused,) = [each for each in report.judged if each.refused]
     assert refused.part == "result"
+    assert refused.reasons[0] == "results of before may have string, it takes integer now"
     assert refused.next_step == "keep what v1 returns, and return this from a version 2"
 
 

@@ -1,6 +1,6 @@
 """A change of a contract and what it breaks, in the words of schema registries."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -53,3 +53,13 @@ class Change:
             self.forward if mode.forward else None,
         )
         return tuple(each for each in reasons if each is not None)
+
+    def of_results(self) -> "Change":
+        """Say the same of results."""
+        return replace(self, backward=_of_results(self.backward), forward=_of_results(self.forward))
+
+
+def _of_results(reason: str | None) -> str | None:
+    if reason is not None and reason.startswith("messages of"):
+        return f"results{reason.removeprefix('messages')}"
+    return reason

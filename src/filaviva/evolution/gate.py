@@ -7,7 +7,7 @@ After:  a report; nothing is written.
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from filaviva.evolution.catalog import PARTS, Catalog, Defined, Key
+from filaviva.evolution.catalog import PARTS, Catalog, Defined, Key, Part
 from filaviva.evolution.change import Mode
 from filaviva.evolution.comparison import compare
 from filaviva.evolution.findings import Finding, Judged, Released, Report
@@ -27,9 +27,10 @@ def check(
     judged += _judge_answers(catalog, folder, terms)
     judged += judge_published(catalog, published, terms)
     told = {each.key for each in judged if each.reasons}
+    refused = {(each.key, each.part) for each in judged if each.refused}
     findings = [*_edited(folder)]
     for one in catalog.defined.values():
-        findings += _drifted(one, catalog, folder)
+        findings += _drifted(one, catalog, folder, refused)
         if one.key not in told and terms.mode_of(one.key[0]).forward:
             # What the comparison has found is said better there; this finds what it has not.
             findings += unreadable_before(one, folder)
@@ -80,7 +81,8 @@ def _judge_answers(catalog: Catalog, folder: Folder, terms: Terms) -> Iterator[J
 def _verdicts(
     before: Released, schema: dict[str, Any], mode: Mode, terms: Terms, *, edge: bool
 ) -> Iterator[Judged]:
-    for change in compare(before.schema, schema, edge=edge):
+    for found in compare(before.schema, schema, edge=edge):
+        change = found.of_results() if before.part == "result" else found
         waiver = terms.waiver(before.key, change)
         yield Judged(
             key=before.key,
@@ -101,8 +103,10 @@ def _edited(folder: Folder) -> Iterator[Finding]:
             yield Finding(place.key, f"{place.path} is released, and was edited", RESTORE)
 
 
-def _drifted(one: Defined, catalog: Catalog, folder: Folder) -> Iterator[Finding]:
-    """Find files that do not say what the code says: others read them."""
+def _drifted(
+    one: Defined, catalog: Catalog, folder: Folder, refused: set[tuple[Key, Part]]
+) -> Iterator[Finding]:
+    """Find files that do not say what the code says, where it may say so: others read them."""
     for part in PARTS:
         schema, path = one.part(part), schema_path(one.key, part)
         if schema is None:
@@ -111,7 +115,9 @@ def _drifted(one: Defined, catalog: Catalog, folder: Folder) -> Iterator[Finding
                 yield Finding(one.key, found, "give it a return annotation")
         elif not folder.exists(path):
             yield Finding(one.key, f"{path} is not there", _EXPORT)
-        elif differs(folder, path, schema, edge=one.has_edge(part)):
+        elif (one.key, part) not in refused and differs(
+            folder, path, schema, edge=one.has_edge(part)
+        ):
             yield Finding(one.key, f"{path} is not what the code says", _EXPORT)
 
 

@@ -82,7 +82,7 @@ def read_all(catalog: Catalog, folder: Folder) -> Iterator[Finding]:
             yield Finding(
                 place.key,
                 f"{place.path} cannot be read any more: {_told(unread)}",
-                "make the reader, or its upcaster, take it as before",
+                "let the reader, or its upcaster, take it as before",
             )
 
 
