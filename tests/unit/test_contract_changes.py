@@ -1,5 +1,6 @@
 """Every kind of change of a contract version, and what it breaks."""
 
+import json
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
@@ -11,7 +12,7 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, Field, StringConstraints, cr
 
 from filaviva.evolution.change import Change
 from filaviva.evolution.comparison import compare
-from filaviva_contracts import Contract
+from filaviva_contracts import Contract, File
 
 Fields = dict[str, Any]
 OK, NO = "ok", "no"
@@ -51,6 +52,13 @@ class Cash(BaseModel):
 
 
 class Line(BaseModel):
+    text: str
+    amount: Decimal
+
+
+class Position(BaseModel):
+    """What used to be called a line."""
+
     text: str
     amount: Decimal
 
@@ -252,6 +260,43 @@ CHANGES: list[tuple[str, Fields, Fields, str, str, str]] = [
     ("anything to something", needs(Any), needs(str), NO, OK, "it"),
     ("something to anything", needs(str), needs(Any), OK, NO, "it"),
     ("a member of an open model", needs(Open), needs(OpenWithNote), NO, OK, "it.note"),
+    ("a nested class with another name", needs(Line), needs(Position), OK, OK, ""),
+    ("a model instead of a dict", needs(dict[str, str]), needs(Pix), NO, OK, "it.kind"),
+    ("duplicates allowed", needs(set[int]), needs(list[int]), OK, NO, "it"),
+    (
+        "a tuple with one place more",
+        needs(tuple[int, str]),
+        needs(tuple[int, str, int]),
+        NO,
+        NO,
+        "it",
+    ),
+    ("a tuple to a list", needs(tuple[int, int]), needs(list[int]), OK, NO, "it"),
+    ("numbers of an enum to a number", needs(Literal[1, 2]), needs(int), OK, NO, "it"),
+    ("true and false to a number", needs(bool), needs(int), NO, NO, "it"),
+    ("null to a default", may(int | None), may(int, 0), NO, NO, "it"),
+    ("another name on the wire", needs(str), {"it": (str, Field(alias="thing"))}, NO, NO, "thing"),
+    ("another name in the code", needs(str), {"thing": (str, Field(alias="it"))}, OK, OK, ""),
+    ("an optional model added", {}, may(Line | None), OK, OK, "it"),
+    ("a limit on items", needs(list[str]), needs(list[text(max_length=5)]), NO, OK, "it[]"),
+    (
+        "a limit on values of a dict",
+        needs(dict[str, int]),
+        needs(dict[str, number(int, ge=0)]),
+        NO,
+        OK,
+        "it{}",
+    ),
+    (
+        "two ends crossed",
+        needs(number(int, ge=1, le=5)),
+        needs(number(int, ge=3, le=9)),
+        NO,
+        NO,
+        "it",
+    ),
+    ("a union in place of one of its members", needs(Card), needs(tagged(Card, Pix)), OK, NO, "it"),
+    ("a file by reference added", {}, may(File | None), OK, OK, "it"),
     ("a closed model opened", needs(Card), needs(Open), OK, NO, ""),
 ]
 
@@ -284,3 +329,35 @@ def test_every_change_has_its_verdict(
     assert verdict(changes) == (backward, forward), changes
     if path:
         assert path in {change.path for change in changes}, changes
+
+
+def test_a_contract_that_contains_itself_is_compared_once_around() -> None:
+    class Folder(Contract, type="folder", version=1):
+        name: str
+        inside: list["Folder"] = Field(default_factory=list)
+
+    before = Folder.json_schema()
+    after = json.loads(json.dumps(before).replace('"type": "string"', '"type": "integer"'))
+
+    assert compare(before, before) == ()
+    assert [(change.path, change.kind) for change in compare(before, after)] == [
+        ("inside[].name", "type"),
+        ("name", "type"),
+    ]
+
+
+def test_a_schema_from_another_generator_is_read_too() -> None:
+    before = {"type": ["string", "null"], "allOf": [{"maxLength": 5}]}
+    after = {"anyOf": [{"type": "null"}, {"type": "string", "maxLength": 9}], "x-note": 1}
+
+    assert verdict(compare(before, after)) == (OK, NO)
+
+
+def test_what_nobody_can_decide_is_refused() -> None:
+    before: dict[str, Any] = {"type": "string"}
+    after = {"type": "string", "not": {"const": "x"}}
+
+    (change,) = compare(before, after)
+
+    assert change.kind == "keyword"
+    assert change.backward == 'messages of before may have no not, it takes not {"const": "x"} now'

@@ -112,5 +112,7 @@ def _unknown_keywords(sent: Node, accepted: Node, path: str) -> Iterator[Problem
     theirs = expanded(sent.schema, sent.document)
     ours = expanded(accepted.schema, accepted.document)
     for keyword in sorted(set(ours) - _KNOWN):
+        if keyword.startswith("x-"):  # somebody's note
+            continue
         if keyword not in theirs or theirs[keyword] != ours[keyword]:
             yield Problem.of("keyword", path, sent, accepted, what=keyword)
