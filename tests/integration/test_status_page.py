@@ -10,6 +10,8 @@ from uuid import UUID
 import pytest
 from starlette.requests import Request
 
+from filaviva.operations import jobs
+from filaviva.operations.jobs import Item
 from filaviva.operations.links import RIGHTS, Link, Links
 from filaviva.outcome import ErrorClass
 from filaviva_producer.page.view import failure
@@ -358,6 +360,43 @@ async def test_a_batch_shows_its_parts_as_they_come(producer: Producer, pages: P
     assert failed.count("li") == 2
     assert partly.text("h1") == "Completed in part"
     assert "8 of 10 completed" in partly.body
+
+
+async def test_results_too_large_to_be_shown_are_not_even_read(
+    producer: Producer, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = await batched(producer, 2)
+    await producer.execute(
+        "UPDATE filaviva.jobs SET result = jsonb_build_object('text', repeat('long ', 200000))"
+        " WHERE parent_id = :id",
+        id=batch,
+    )
+    read: list[Item] = []
+
+    async def items(*arguments: Any, **more: Any) -> list[Item]:
+        read.extend(found := await listed(*arguments, **more))
+        return found
+
+    listed = jobs.items
+    monkeypatch.setattr(jobs, "items", items)
+    answer = await pages.client.get(link(batch))
+
+    assert answer.status_code == 200
+    assert answer.text.count(EN.shortened) == 2
+    assert max(len(item.result or "") for item in read) < 100_000
+
+
+async def test_a_number_of_thousands_of_digits_is_shown_as_it_is(
+    producer: Producer, pages: Pages
+) -> None:
+    job = UUID((await producer.submit("a")).json()["jobId"])
+    await set_job(producer, job, "running", "succeeded")
+    await producer.execute("UPDATE filaviva.jobs SET result = to_jsonb(trunc(10.0 ^ 5000))")
+
+    answer = await pages.client.get(link(job))
+
+    assert answer.status_code == 200
+    assert "10000000" in answer.text
 
 
 async def test_a_large_batch_has_pages(producer: Producer, pages: Pages) -> None:

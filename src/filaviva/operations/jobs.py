@@ -239,18 +239,25 @@ def _typed(reach: Reach) -> Any:
     return true() if reach.types is None else of_types(tables.jobs.c.type, reach.types)
 
 
-async def items(
+async def items(  # noqa: PLR0913 - which of them, and how much of each
     connection: AsyncConnection,
     batch_id: UUID,
     *,
     statuses: Sequence[str] = (),
     after: int = -1,
     limit: int = 1000,
+    longest: int | None = None,
 ) -> list[Item]:
-    """List a batch's items in their order, those of these states only if any are named."""
+    """List a batch's items in their order, those of these states only if any are named.
+
+    `longest`: of a result's JSON text no more than the first so many characters.
+    """
     table = tables.jobs
+    columns = _columns(Item, table)
+    if longest is not None:
+        columns = [_cut(each, longest) if each.name == "result" else each for each in columns]
     wanted = (
-        select(*_columns(Item, table))
+        select(*columns)
         .where(table.c.parent_id == batch_id, table.c.item_index > _place(after))
         .order_by(table.c.item_index)
         .limit(limit)
@@ -311,6 +318,10 @@ async def timeline(
         .limit(limit)
     )
     return [Event(*row) for row in await connection.execute(wanted)]
+
+
+def _cut(column: Any, most: int) -> Any:
+    return func.left(column.element, most).label(column.name)
 
 
 def _place(after: int) -> Any:

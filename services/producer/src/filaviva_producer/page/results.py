@@ -13,6 +13,7 @@ import simplejson
 from filaviva_producer.page.words import Words
 
 _LONGEST: Final = 20_000  # characters that are shown of one result
+READ: Final = 4 * _LONGEST + 1  # and that are worth reading
 _ROWS: Final = 40
 _VALUE: Final = 500
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -31,9 +32,12 @@ def shown(stored: str | None, words: Words) -> Shown | None:
     """Show JSON text as PostgreSQL gives it; None if there is nothing to be shown."""
     if stored is None or stored == "null":
         return None
-    if len(stored) > 4 * _LONGEST:
+    if len(stored) >= READ:
         return Shown(text=stored[:_LONGEST], cut=True)
-    found = simplejson.loads(stored, use_decimal=True)
+    try:
+        found = simplejson.loads(stored, use_decimal=True)
+    except ValueError:  # from int(), which refuses thousands of digits
+        return Shown(text=stored[:_LONGEST], cut=len(stored) > _LONGEST)
     if isinstance(found, dict) and 0 < len(found) <= _ROWS and all(map(_flat, found.values())):
         return Shown(rows=[(spoken(name), _value(value, words)) for name, value in found.items()])
     if _is_scalar(found):

@@ -23,6 +23,7 @@ from filaviva.operations.links import Link, Links, Right
 from filaviva.operations.timelines import Standing
 from filaviva_producer.page.acting import Action
 from filaviva_producer.page.rendering import HEADERS, Rendering
+from filaviva_producer.page.results import READ
 from filaviva_producer.page.view import parts, view
 from filaviva_producer.page.visit import PAGE, Visit, Wanted, read_link, whole, words_for
 from filaviva_producer.page.words import Words
@@ -192,7 +193,12 @@ async def _items(connection: AsyncConnection, found: Standing, wanted: Wanted) -
         return []
     statuses = _FAILED if wanted.failed else ()
     return await jobs.items(
-        connection, found.job.id, statuses=statuses, after=wanted.after, limit=PAGE + 1
+        connection,
+        found.job.id,
+        statuses=statuses,
+        after=wanted.after,
+        limit=PAGE + 1,
+        longest=READ,
     )
 
 
