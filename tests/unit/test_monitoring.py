@@ -1,13 +1,18 @@
 """What the rules and dashboards ask for exists, and what they say helps."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from filaviva.cli.reference.metrics import names
+from filaviva.monitoring.boards import BOARDS, FOLDER, PAGES
+from filaviva.monitoring.grafana import document
+from filaviva.monitoring.panels import Board, Panel, Query
 
 ROOT = Path(__file__).parents[2]
 RULES = sorted((ROOT / "deploy/prometheus/rules").glob("*.yml"))
@@ -56,3 +61,74 @@ def test_every_metric_in_a_rule_exists() -> None:
     recorded = {rule["record"].split(":")[1] for rule in rules() if "record" in rule}
 
     assert used - recorded - exposed() == set()
+
+
+def queries() -> list[str]:
+    """Every question that a panel asks of Prometheus."""
+    panels = [panel for board in BOARDS for panel in board.panels]
+    return [ask.expr for panel in panels for ask in panel.ask if isinstance(ask, Query)]
+
+
+def test_every_metric_in_a_panel_exists() -> None:
+    used = {name for expr in queries() for name in METRIC.findall(expr)}
+
+    assert used - exposed() == set()
+
+
+def test_every_metric_of_the_code_is_in_a_panel_or_a_rule() -> None:
+    asked = {
+        name
+        for expr in [*queries(), *(r["expr"] for r in rules())]
+        for name in METRIC.findall(expr)
+    }
+
+    unasked = [
+        name
+        for name, kind, _ in names()
+        if not {name + suffix for suffix in SUFFIXES.get(kind, ("",))} & asked
+    ]
+
+    assert unasked == []
+
+
+def test_no_dashboard_is_left_over() -> None:
+    found = {str(path.relative_to(ROOT)) for path in (ROOT / FOLDER).glob("*.json")}
+
+    assert found == set(PAGES)
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+def test_a_dashboard_is_what_grafana_expects(board: Board) -> None:
+    made = json.loads((ROOT / FOLDER / f"{board.uid}.json").read_text())
+    text = json.dumps(made["panels"])
+
+    assert made == document(board)
+    assert len(made["uid"]) <= 40
+    assert len({panel["id"] for panel in made["panels"]}) == len(made["panels"])
+    known = {variable["name"] for variable in made["templating"]["list"]}
+    built_in = {"__rate_interval", "__range", "__timeFilter"}
+    assert set(re.findall(r"\$\{?(\w+)", text)) <= known | built_in
+    assert _overlapping(made["panels"]) == []
+
+
+def _overlapping(panels: list[dict[str, Any]]) -> list[str]:
+    taken: dict[tuple[int, int], str] = {}
+    for panel in panels:
+        at = panel["gridPos"]
+        for x in range(at["x"], at["x"] + at["w"]):
+            for y in range(at["y"], at["y"] + at["h"]):
+                if taken.setdefault((x, y), panel["title"]) != panel["title"] or x >= 24:
+                    return [panel["title"], taken[x, y]]
+    return []
+
+
+@pytest.mark.parametrize(
+    "panel",
+    [pytest.param(panel, id=f"{b.uid}-{panel.title}") for b in BOARDS for panel in b.panels],
+)
+def test_a_panel_says_what_it_shows_from_when_on_it_is_bad_and_what_to_do(panel: Panel) -> None:
+    assert panel.unit
+    assert panel.text.endswith(".")
+    assert panel.steps[0][0] is None
+    assert (ROOT / "docs/runbooks" / f"{panel.see}.md").exists()
+    assert panel.ask
