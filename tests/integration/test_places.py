@@ -102,6 +102,25 @@ async def test_a_subject_at_its_limit_leaves_the_tenants_places_to_the_others(jo
     assert len(found.claimed.keys() & set(bob)) == 2
 
 
+async def test_a_free_place_is_found_behind_a_thousand_subjects_that_have_none(jobs: Jobs) -> None:
+    limits = TenantLimits(jobs.engine)
+    limits.hold({("acme", "*"): Limit(running=1)})
+    await jobs.all(
+        "INSERT INTO filaviva.jobs (id, tenant, type, version, queue, max_attempts, payload,"
+        " fingerprint, idempotency_key, correlation_id, subject, state, lease_expires_at,"
+        " parked_reason)"
+        " SELECT filaviva.uuid7(), 'acme', 'invoice.extract', 1, 'llm', 5, '{}', '', n || state,"
+        " 'c', 'ann' || lpad(CAST(n AS text), 4, '0'), state,"
+        " CASE state WHEN 'running' THEN now() END, CASE state WHEN 'queued' THEN 'limit' END"
+        " FROM generate_series(1, 1100) AS n, unnest(ARRAY['running', 'queued']) AS state"
+    )
+    free = await jobs.queued(tenant="'acme'", subject="'zoe'", parked_reason="'limit'")
+
+    rows = await release(jobs, limits)
+
+    assert [row.job_id for row in rows] == [free]
+
+
 async def test_every_end_of_a_run_releases_the_next_and_not_one_more(jobs: Jobs) -> None:
     limits = held(jobs.engine, acme=2)
     ids = [await jobs.queued(tenant="'acme'") for _ in range(10)]

@@ -22,6 +22,7 @@ from filaviva.wakeups import wake_up
 
 PARKED: Final = "limit"
 MOST: Final = 200  # released at once where nothing limits it any more
+_SUBJECTS: Final = 1000  # of a tenant, in one look
 
 Whose: TypeAlias = tuple[str, str]  # tenant; subject, or "" for none
 
@@ -50,7 +51,7 @@ WHERE jobs.state = 'queued' AND jobs.parked_reason IS NULL
 _KEPT_BACK = """
 WITH RECURSIVE subjects(subject) AS (
     (SELECT coalesce(subject, '') FROM filaviva.jobs
-     WHERE parked_reason = 'limit' AND tenant = $1
+     WHERE parked_reason = 'limit' AND tenant = $1 AND coalesce(subject, '') >= $2
      ORDER BY tenant, coalesce(subject, '') LIMIT 1)
     UNION ALL
     SELECT following.subject FROM subjects CROSS JOIN LATERAL (
@@ -58,7 +59,7 @@ WITH RECURSIVE subjects(subject) AS (
         WHERE parked_reason = 'limit' AND jobs.tenant = $1
             AND coalesce(jobs.subject, '') > subjects.subject
         ORDER BY jobs.tenant, coalesce(jobs.subject, '') LIMIT 1) AS following)
-SELECT subject FROM subjects LIMIT 1000
+SELECT subject FROM subjects LIMIT $3
 """
 _TENANTS = """
 WITH RECURSIVE tenants(tenant) AS (
@@ -149,16 +150,41 @@ async def release(
     # Who was released and is not claimed yet has its place already.
     for _, _, subject in coming:
         running[tenant, subject] += 1
-    subjects = [row[0] for row in await fetch(connection, _KEPT_BACK, (tenant,))]
-    rooms = [_room(limits, running, tenant, subject) for subject in subjects]
     most = _room(limits, running, tenant)
+    rooms = await _rooms(connection, limits, running, tenant, most) if most else {}
     rows: list[Any] = []
-    if most and any(rooms):
-        found = await connection.exec_driver_sql(_RELEASE, (tenant, subjects, rooms, most))
+    if rooms:
+        arguments = (tenant, [*rooms], [*rooms.values()], most)
+        found = await connection.exec_driver_sql(_RELEASE, arguments)
         rows = list(found.mappings())
     still = [(row[0], row[1]) for row in coming] + [(row["job_id"], row["epoch"]) for row in rows]
     await fetch(connection, _REMEMBER, (key, [job for job, _ in still], [n for _, n in still]))
     return await outbox.add(connection, [wake_up(**row) for row in rows])
+
+
+async def _rooms(
+    connection: AsyncConnection,
+    limits: TenantLimits,
+    running: Counter[Whose],
+    tenant: str,
+    most: int,
+) -> dict[str, int]:
+    """Find subjects with jobs that are kept back, and a free place each.
+
+    Where only subjects are limited, enough of them: the others' turn comes. Where they share the
+    tenant's places all of them, so that the oldest of all jobs comes first.
+    """
+    shared = limits.tenant(tenant).running is not None
+    rooms: dict[str, int] = {}
+    seen = ""
+    while shared or sum(rooms.values()) < MOST:
+        page = [row[0] for row in await fetch(connection, _KEPT_BACK, (tenant, seen, _SUBJECTS))]
+        found = {subject: _room(limits, running, tenant, subject) for subject in page}
+        rooms |= {subject: min(room, most) for subject, room in found.items() if room}
+        if len(page) < _SUBJECTS:
+            break
+        seen = page[-1]  # the next page begins with it once more
+    return rooms
 
 
 async def _lock(connection: AsyncConnection, tenants: Collection[str]) -> Sequence[Any]:
