@@ -134,4 +134,4 @@ async def test_a_candidate_is_checked_against_samples_of_the_database_and_of_a_f
     assert without.code == 0
     for told in (live, offline):
         assert told.code == 4, told.err
-        assert f"refused  {TYPE} v1, sent 1 times: /size: the value is greater than" in told.out
+        assert f"refused  {TYPE} v1, sent once: /size: the value is greater than" in told.out

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.cli import acting, asyncapi, catalogue, evolving, in_flight, sampling, uses
 from filaviva.cli.output import Json, show_json, show_list
 from filaviva.errors import NotFound
 from filaviva.evolution.release import export as write_all
 from filaviva.operations.contract_shapes import contract as shown
-from filaviva.registry import Registered, Registry
+from filaviva.registry import Registered
 
 app = typer.Typer(
     help="See what is published; check, release and evolve what the code defines.",
@@ -47,7 +46,7 @@ _COLUMNS = (
 @app.command("list")
 def list_contracts(*, json: Json = False) -> None:
     """List every version of every contract."""
-    items = [shown(contract) for contract in acting.on_engine(_published)]
+    items = [shown(contract) for contract in acting.on_engine(evolving.registered)]
     if json:
         show_json({"items": items, "next": None})
     else:
@@ -98,7 +97,7 @@ def _export_code(project: Path, app_path: str) -> None:
 def _export_published(job_type: str | None, version: int | None, to: Path | None) -> None:
     found = [
         contract
-        for contract in acting.on_engine(_published)
+        for contract in acting.on_engine(evolving.registered)
         if job_type in (None, contract.type) and version in (None, contract.version)
     ]
     if not found:
@@ -109,12 +108,6 @@ def _export_published(job_type: str | None, version: int | None, to: Path | None
         return
     for contract in found:
         _write(contract, to)
-
-
-async def _published(engine: AsyncEngine) -> list[Registered]:
-    registry = Registry(engine)
-    await registry.refresh()
-    return registry.all()
 
 
 def _schemas(contract: Registered) -> dict[str, Any]:

@@ -100,13 +100,14 @@ def check(  # noqa: PLR0913 - Typer reads the options from the signature
 def _published() -> list[Released]:
     return [
         Released((event_of(each.type), each.version), part, "the registry", schema)
-        for each in acting.on_engine(_registered)
+        for each in acting.on_engine(registered)
         for part, schema in zip(PARTS, (each.schema, each.result_schema), strict=True)
         if schema is not None and (part == "data" or each.event is None)
     ]
 
 
-async def _registered(engine: AsyncEngine) -> list[Registered]:
+async def registered(engine: AsyncEngine) -> list[Registered]:
+    """Read what setup has published."""
     registry = Registry(engine)
     await registry.refresh()
     return registry.all()
@@ -161,7 +162,9 @@ def _show(report: Report) -> None:
     for key in report.drafts:
         typer.echo(f"draft    {_name(key)}: may change until it is released")
     if report.passes:
-        typer.echo(f"{len(report.checked)} versions checked: all that was sent can be read")
+        number = len(report.checked)
+        checked = f"{number} version{'' if number == 1 else 's'} checked"
+        typer.echo(f"{checked}: all that was sent can be read")
     else:
         typer.echo("this would break what is on its way", err=True)
 

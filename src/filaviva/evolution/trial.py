@@ -94,7 +94,8 @@ def summary(found: Iterable[Tried]) -> Iterator[str]:
     """Say it in lines."""
     for each in found:
         sample = each.sample
-        times = f"{sample.type} v{sample.version}, sent {sample.seen} times"
+        often = "once" if sample.seen == 1 else f"{sample.seen} times"
+        times = f"{sample.type} v{sample.version}, sent {often}"
         for word, flaws in (("refused", each.certain), ("perhaps", each.possible)):
             for flaw in flaws:
                 yield f"{word:<8} {times}: {flaw.pointer or '/'}: {flaw.detail}"
