@@ -82,7 +82,8 @@ class MetricsSettings(Group):
     host: str = Field(default="127.0.0.1", description="where /metrics and /readyz listen")
     port: Port = Field(
         default=0,
-        description="0: producer 9101, worker 9102, retry-scheduler 9103, dlq-handler 9104",
+        description="0: producer 9101, worker 9102, retry-scheduler 9103, dlq-handler 9104, "
+        "relay 9106",
     )
 
 

@@ -52,6 +52,14 @@ def test_a_child_that_will_not_listen_is_killed(tmp_path: Path) -> None:
     assert not child.alive
 
 
+def test_what_a_child_says_is_not_mixed_with_what_the_one_before_said(tmp_path: Path) -> None:
+    for words in ("no module first", "no module second"):
+        child = Child("setup", [sys.executable, "-c", f"print({words!r})"], state=tmp_path)
+        child.start()
+        child.wait(timedelta(seconds=10))
+        assert child.tail() == words
+
+
 def test_waiting_ends_when_the_fact_has_become_impossible() -> None:
     with pytest.raises(NotReady, match="it: ended before"):
         wait_until(

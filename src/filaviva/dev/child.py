@@ -30,6 +30,7 @@ class Child:
         self._env = env
         self._stop_signal = stop_signal
         self._process: subprocess.Popen[bytes] | None = None
+        self._began = 0  # where in the log what this process writes begins
 
     @property
     def pid(self) -> int:
@@ -47,6 +48,7 @@ class Child:
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
+            self._began = log.tell()
             self._process = subprocess.Popen(
                 self.command,
                 env=None if self._env is None else dict(self._env),
@@ -84,17 +86,23 @@ class Child:
         self._record.unlink(missing_ok=True)
 
     def tail(self, lines: int = 8) -> str:
-        """The last lines that the process wrote."""
-        try:
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-        except OSError:
-            return ""
+        """The last lines that the process wrote, and none of those before it."""
+        return tail(self.log, since=self._began, lines=lines)
 
     @property
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             raise RuntimeError(f"{self.name} has not been started")
         return self._process
+
+
+def tail(log: Path, *, since: int = 0, lines: int) -> str:
+    """The last lines of a log, of what was written after its first `since` bytes."""
+    try:
+        written = log.read_bytes()[since:]
+    except OSError:
+        return ""
+    return "\n".join(written.decode(errors="replace").splitlines()[-lines:])
 
 
 def recover(state: Path) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from filaviva.dev.broker import Version
-from filaviva.dev.child import recover
+from filaviva.dev.child import recover, tail
 from filaviva.dev.identity import Identity
 from filaviva.dev.lock import exclusive_lock
 from filaviva.dev.options import Options, Programs
@@ -100,6 +100,7 @@ def _detach(options: Options) -> None:
     log = state / "logs" / "supervisor.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
+        began = output.tell()
         child = subprocess.Popen(
             [sys.executable, "-m", "filaviva.dev", *_words(options)],
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -116,8 +117,7 @@ def _detach(options: Options) -> None:
             still_possible=lambda: child.poll() is None,
         )
     except NotReady as why:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
-        _fail(f"{why}\n{tail}")
+        _fail(f"{why}\n{tail(log, since=began, lines=12)}")
     except KeyboardInterrupt:
         child.terminate()  # Ctrl-C reaches only us
         child.wait(_STOP_PATIENCE.total_seconds())

@@ -7,7 +7,7 @@ May happen twice: yes; a run that was killed is cleared away by the next one.
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -68,6 +68,7 @@ class Supervisor:
                 self._bring_down()
 
     def _bring_up(self) -> None:
+        chosen = self._chosen()  # a wrong name must not wait for servers to start
         servers = [server.child.name for server in self.servers.own]
         self.say(f"starting {', '.join([*servers, 'the services'])} ...")
         self._start(list(self.servers.own), _SERVERS_PATIENCE)
@@ -75,7 +76,7 @@ class Supervisor:
         self._api_key = keyring.key(
             self.options.state, self.servers.postgres_url, self.programs.create_key
         )
-        self.members = self._make_members()
+        self.members = self._make_members(chosen)
         self._start(list(self.members), _SERVICES_PATIENCE)
         self._write()
         self._announce()
@@ -105,11 +106,11 @@ class Supervisor:
             )
             self._guard.export()
 
-    def _make_members(self) -> list[Member]:
+    def _make_members(self, chosen: Mapping[str, list[str]]) -> list[Member]:
         env, state = self._environment(), self.options.state
         return [
             Member.of(service, number, command, state=state, env=env)
-            for service, command in self._chosen().items()
+            for service, command in chosen.items()
             for number in range(1, 1 + (self.options.workers if service == "worker" else 1))
         ]
 
