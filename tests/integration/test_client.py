@@ -189,7 +189,7 @@ async def test_what_failed_is_repeated_once_though_the_answer_was_lost(producer:
         job = await client.submit("test.echo", {"n": 1})
         await producer.execute("UPDATE filaviva.jobs SET state = 'failed'")
 
-        assert await job.retry() == 1
+        assert await job.retry(data=Echo(n=2)) == 1
 
     tries = [r.headers["Idempotency-Key"] for r in network.requests if "/retry" in str(r.url)]
     assert (len(tries), len(set(tries))) == (2, 1)
@@ -291,7 +291,7 @@ async def test_a_batch_has_items_which_are_repeated_with_corrections(
 
     items = [item async for item in job.items()]
     failed = [item.index async for item in job.items(status=["failed"])]
-    repeated = await job.retry(items=[(1, {"n": 7})], reason="corrected")
+    repeated = await job.retry(items=[(1, Echo(n=7))], reason="corrected")
 
     assert [item.index for item in items] == [*range(130)]
     assert failed == [1]

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from filaviva.client.refusals import Conflict, JobCanceled, JobFailed
 from filaviva.client.streaming import follow
-from filaviva.client.submission import Options, body
+from filaviva.client.submission import Options, body, plain
 from filaviva.client.transport import Transport, dumps, loads
 from filaviva.client.wire import Event, Item, JobStatus, Page, item, job_status
 from filaviva_contracts import Contract
@@ -143,14 +143,15 @@ class Client:
     ) -> int:
         """Repeat what failed or was canceled; give how many jobs that are.
 
-        `items` are indexes of a batch, with corrected data where there is some; `data` corrects a
-        job that is no batch. Conflict if there is nothing to repeat.
+        `items` are indexes of a batch, with corrected data where there is some (a contract's
+        message, or plain values); `data` corrects a job that is no batch. Conflict if there
+        is nothing to repeat.
         """
         wish: dict[str, Any] = {} if reason is None else {"reason": reason}
         if items is not None:
             wish["items"] = [_correction(each) for each in items]
         if data is not None:
-            wish["data"] = data
+            wish["data"] = plain(data)
         key = {"Idempotency-Key": str(uuid4())}
         path = f"{_path(job_id)}/retry"
         answer = await self._transport.call("POST", path, body=wish, headers=key)
@@ -260,7 +261,7 @@ def _number(text: str) -> float | Decimal:
 
 
 def _correction(each: tuple[int, Any] | int) -> dict[str, Any]:
-    return {"index": each} if isinstance(each, int) else {"index": each[0], "data": each[1]}
+    return {"index": each} if isinstance(each, int) else {"index": each[0], "data": plain(each[1])}
 
 
 def _path(job_id: UUID | str) -> str:

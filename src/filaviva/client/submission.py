@@ -44,13 +44,14 @@ def body(
         case _:
             wanted |= {"type": job.contract_type, "version": job.contract_version}
     if items is not None:
-        wanted["items"] = [_plain(each) for each in items]
+        wanted["items"] = [plain(each) for each in items]
     else:
-        wanted["data"] = _plain(data)
+        wanted["data"] = plain(data)
     return wanted | {_wire(name): _value(given) for name, given in options.items()}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Give a contract's message, or another model, as the values that JSON has."""
     return loads(value.model_dump_json()) if isinstance(value, BaseModel) else value
 
 
