@@ -46,7 +46,11 @@ UNKNOWN: Final = "unknown"
 _CARRIES: Final[tuple[Known, ...]] = (("publish_confirm", CONFIRMS),)
 
 ALWAYS: Final[Mapping[Service, Sequence[Known]]] = {
-    "producer": (*_CARRIES, ("jobs_submitted", (UNKNOWN,), ("http",), ("rejected",))),
+    "producer": (
+        *_CARRIES,
+        ("jobs_submitted", (UNKNOWN,), ("http",), ("rejected",)),
+        ("http_requests", ("/v1/jobs", "/v1/events"), ("POST",), ("202", "500", "503")),
+    ),
     "relay": _CARRIES,
     "worker": (
         *_CARRIES,
@@ -94,6 +98,7 @@ BY_TYPE: Final[Mapping[Service, Sequence[Known]]] = {
         ("queue_wait",),
         ("job_cost",),
         ("lease_lost",),
+        ("handlers_abandoned", ("canceled", "lost", "shutdown")),
     ),
     "retry-scheduler": (
         ("job_attempts", (("lost", "lost"),)),

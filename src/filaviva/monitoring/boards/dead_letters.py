@@ -24,8 +24,9 @@ FROM filaviva.failure_groups WHERE state <> 'resolved'
 ORDER BY last_seen_at DESC LIMIT 100"""
 _REPLAYS: Final = """\
 SELECT replay.created_at, replay.author, left(replay.reason, 80) AS reason, replay.state,
-    count(letter.*) AS letters, count(letter.*) FILTER (WHERE letter.outcome = 'succeeded') AS done,
-    count(letter.*) FILTER (WHERE letter.outcome = 'failed') AS failed_again,
+    count(letter.dead_letter_id) AS letters,
+    count(*) FILTER (WHERE letter.outcome = 'succeeded') AS done,
+    count(*) FILTER (WHERE letter.outcome = 'failed') AS failed_again,
     sum(letter.estimated_usd)::float8 AS estimated_usd, sum(letter.cost_usd)::float8 AS cost_usd
 FROM filaviva.replays AS replay
 LEFT JOIN filaviva.replay_letters AS letter ON letter.replay_id = replay.id
