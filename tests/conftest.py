@@ -14,5 +14,6 @@ pytest_plugins = [
     "fixtures.lone",
     "fixtures.trap",
     "fixtures.receiver",
+    "fixtures.otlp",
     "fixtures.typescript",
 ]

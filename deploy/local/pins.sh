@@ -24,6 +24,6 @@ compile() {
     fi
 }
 
-compile all.txt "${members[@]}" "${examples[@]}" --group check --extra dev
-compile runtime.txt "${members[@]}" "${examples[@]}" --constraints requirements/all.txt
+compile all.txt "${members[@]}" "${examples[@]}" --group check --extra dev --extra traces
+compile runtime.txt "${members[@]}" "${examples[@]}" --extra traces --constraints requirements/all.txt
 compile build.txt --group build --constraints requirements/all.txt

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import uuid_utils
 
-from filaviva import canonical, events
+from filaviva import canonical, events, tracing
 from filaviva.broker.messages import Confirmed, Outgoing
 from filaviva.broker.publisher import Publisher as BrokerPublisher
 from filaviva.broker.topology import Topology
@@ -79,16 +79,24 @@ class Publisher:
             traceparent=traceparent,
             extensions={} if tenant is None else {events.TENANT: tenant},
         )
+        if traceparent is not None:
+            return await self._publish(envelope)
+        with tracing.creating(self._exchange) as made:
+            return await self._publish(replace(envelope, traceparent=made.traceparent))
+
+    async def _publish(self, envelope: Envelope) -> str:
+        traceparent = envelope.traceparent
         message = Outgoing(
             exchange=self._exchange,
             routing_key=envelope.type,
             body=await self._body(envelope),
             message_id=events.message_id(events.read(envelope)),
             type=envelope.type,
-            correlation_id=correlation_id,
+            correlation_id=envelope.correlationid,
             timestamp=envelope.time,
             headers={} if traceparent is None else {"traceparent": traceparent},
             signed=True,
+            follows=traceparent,
         )
         (outcome,) = await self._publisher.publish([message])
         if not isinstance(outcome, Confirmed):

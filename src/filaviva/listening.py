@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva.database.transaction import DATABASE_ERRORS
+from filaviva.database.transaction import DATABASE_ERRORS, said
 from filaviva.service import first_of, wait
 
 log = structlog.get_logger("filaviva")
@@ -33,7 +33,7 @@ class Listening:
             try:
                 await self._listen(stop)
             except DATABASE_ERRORS as lost:
-                log.info("listening again soon", channel=self._channel, why=str(lost)[:200])
+                log.info("listening again soon", channel=self._channel, why=said(lost))
             await wait(stop, _PAUSE)
 
     async def _listen(self, stop: asyncio.Event) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.database.transaction import DATABASE_ERRORS
+from filaviva.database.transaction import DATABASE_ERRORS, said
 from filaviva.service import first_of, wait
 
 CHANNEL = "filaviva_jobs"
@@ -65,5 +65,5 @@ class Notifier:
                 autocommit = await connection.execution_options(isolation_level="AUTOCOMMIT")
                 await send(autocommit, CHANNEL, map(str, ids))
         except DATABASE_ERRORS as unreachable:
-            log.info("a change was not announced; those who wait will poll", why=str(unreachable))
+            log.info("a change was not announced; those who wait will poll", why=said(unreachable))
         return len(ids)

@@ -92,6 +92,7 @@ class OutboxRow:
     created_at: datetime
     parked: bool
     attributes: str | None = None
+    hop: str | None = None  # never stored: the traceparent of what has just made the row
 
 
 def row(record: Any) -> OutboxRow:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.database.transaction import DATABASE_ERRORS
+from filaviva.database.transaction import DATABASE_ERRORS, said
 from filaviva.listening import Listening
 from filaviva.service import first_of
 
@@ -49,6 +49,6 @@ class Refreshing:
             async with self._engine.connect() as connection:
                 await self._read(connection)
         except DATABASE_ERRORS as away:
-            log.warning("not refreshed", channel=self._channel, why=str(away)[:200])
+            log.warning("not refreshed", channel=self._channel, why=said(away))
             return 0
         return 1

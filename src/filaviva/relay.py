@@ -295,6 +295,7 @@ class Relay:
             headers={"traceparent": row.traceparent} if row.traceparent else {},
             mandatory=row.mandatory,
             signed=row.attributes is not None,
+            follows=row.hop or _at_once(row),
         )
 
     def _tell(
@@ -358,6 +359,15 @@ def _later(row: OutboxRow, waited: float) -> OutboxRow:
     if row.pause_seconds is None:
         return row
     return replace(row, pause_seconds=row.pause_seconds - waited)
+
+
+def _at_once(row: OutboxRow) -> str | None:
+    """Give the context of what made the row, if that was just now: not of what follows hours later.
+
+    The first wake-up of a job and an event belong to where they were made; who sends the later ones
+    says where they belong, or nobody does.
+    """
+    return row.traceparent if row.mandatory and row.epoch in {None, 1} else None
 
 
 def _on_the_broker(priority: int | None) -> int | None:

@@ -8,7 +8,6 @@ import resource
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, cast
 
@@ -19,6 +18,7 @@ from prometheus_client import disable_created_metrics
 from filaviva.errors import ConfigurationError
 from filaviva.settings import Settings, read
 from filaviva.telemetry import logs
+from filaviva.telemetry.export import traced
 from filaviva.telemetry.metrics import Metrics
 
 log = structlog.get_logger("filaviva")
@@ -58,7 +58,8 @@ def run(
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 20, 50)
     try:
         settings = read(Settings)
-        uvloop.run(_until_stopped(name, settings, main, patience(settings)))
+        with traced(name):
+            uvloop.run(_until_stopped(name, settings, main, patience(settings)))
     except ConfigurationError as wrong:
         print(f"filaviva {name} cannot start:\n{wrong}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None
@@ -77,6 +78,7 @@ def _allow_many_files() -> None:
 async def _until_stopped(name: str, settings: Settings, main: Main, patience: float) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_unawaited)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _ask_to_stop, stop, number)
     log.info("started", name=name)
@@ -87,6 +89,11 @@ async def _until_stopped(name: str, settings: Settings, main: Main, patience: fl
         log.info("stopped", name=name)
     finally:
         await _end_what_is_left(code)
+
+
+def _unawaited(_: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
+    """Log what nobody awaited; the loop's own line would quote the error's text."""
+    log.error("an error that nobody awaited", what=told["message"], exc_info=told.get("exception"))
 
 
 async def _within(patience: float, work: "asyncio.Future[None]", stop: asyncio.Event) -> None:
@@ -117,7 +124,7 @@ async def _end_what_is_left(code: int) -> None:
     if late:
         log.warning("ended with work that would not end", left=len(late))
         if code:
-            traceback.print_exc()
+            log.error("failed", exc_info=sys.exc_info())
         sys.stdout.flush()
         os._exit(code)
 

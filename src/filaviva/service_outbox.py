@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, registry
 
-from filaviva import canonical, events
+from filaviva import canonical, events, tracing
 from filaviva.broker.topology import Topology
 from filaviva.errors import Rejected
 from filaviva.outbox import OutboxTable
@@ -127,7 +127,7 @@ class Outbox:
             data=_json(_storable(event)),
             attributes=_json(canonical.dumps({k: v for k, v in more.items() if v is not None})),
             correlation_id=correlation_id,
-            traceparent=traceparent,
+            traceparent=traceparent or tracing.carried(),
             **columns,
         )
         self._session.add(row)

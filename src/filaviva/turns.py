@@ -17,7 +17,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.database.fetch import fetch
-from filaviva.database.transaction import DATABASE_ERRORS
+from filaviva.database.transaction import DATABASE_ERRORS, said
 from filaviva.errors import Unreachable
 from filaviva.pace import FEWEST, Pace
 from filaviva.service import wait
@@ -145,7 +145,7 @@ class Turns:
         except Unreachable as silent:
             log.info("no turns while the broker is unreachable", why=str(silent)[:200])
         except DATABASE_ERRORS as away:
-            log.info("no turns while the database is away", why=str(away)[:200])
+            log.info("no turns while the database is away", why=said(away))
         self._given = False
         return 0
 

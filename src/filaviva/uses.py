@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.service import wait
 
 log = structlog.get_logger("filaviva")
@@ -61,7 +61,7 @@ class Uses:
         try:
             await transact(self._engine, lambda connection: _add(connection, counted))
         except DATABASE_ERRORS as away:
-            log.info("uses of contracts are written later", why=str(away)[:200])
+            log.info("uses of contracts are written later", why=said(away))
             for (kind, version, source), times in counted.items():
                 self.count(kind, version, source, times)
             return 0

@@ -22,6 +22,7 @@ class Outgoing:
     headers: Mapping[str, Any] = field(default_factory=dict)
     mandatory: bool = True
     signed: bool = False  # it says which of the broker's users publishes it
+    follows: str | None = None  # the traceparent of what it is a part of, if that is traced
 
 
 @dataclass(frozen=True, slots=True)

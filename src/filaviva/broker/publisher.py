@@ -8,8 +8,9 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from filaviva import tracing
 from filaviva.broker.connection import (
     LOST,
     NOT_FOUND,
@@ -25,7 +26,14 @@ from filaviva.broker.connection import (
     user_of,
 )
 from filaviva.broker.flight import Flight
-from filaviva.broker.messages import NotReady, Offending, Outgoing, Published, Unknown
+from filaviva.broker.messages import (
+    Confirmed,
+    NotReady,
+    Offending,
+    Outgoing,
+    Published,
+    Unknown,
+)
 from filaviva.errors import Unreachable
 
 _SLOW_SECONDS = 2.0
@@ -119,6 +127,20 @@ class Publisher:
         `sent` is called when the bytes have left, before the confirms. When one message makes the
         broker close the channel, the others go one by one and only the offender is refused.
         """
+        if tracing.spans is None:
+            return await self._publish(messages, sent)
+        spans, outcomes = tracing.spans.publishing(messages), list[Published]()
+        try:
+            outcomes = await self._publish(
+                [_within(spans.traceparent(i), message) for i, message in enumerate(messages)], sent
+            )
+        finally:
+            spans.ended([_wrong(outcome) for outcome in outcomes])
+        return outcomes
+
+    async def _publish(
+        self, messages: Sequence[Outgoing], sent: Callable[[], None] | None
+    ) -> list[Published]:
         try:
             session = await self._open()
         except Unreachable as unreachable:
@@ -248,6 +270,17 @@ class Publisher:
             yield
         finally:
             del self._departures[ticket]
+
+
+def _within(traceparent: str | None, message: Outgoing) -> Outgoing:
+    """Have the message say in which span it was published."""
+    if traceparent is None:
+        return message
+    return replace(message, headers={**message.headers, "traceparent": traceparent})
+
+
+def _wrong(outcome: Published) -> str | None:
+    return None if isinstance(outcome, Confirmed) else type(outcome).__name__
 
 
 def _rounds(messages: Sequence[Outgoing]) -> Iterator[dict[int, Outgoing]]:

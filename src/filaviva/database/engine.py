@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext import asyncio
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 # libpq options that asyncpg takes as keyword arguments of another name or place.
 _SERVER_SETTINGS = frozenset({"application_name", "search_path", "options"})
@@ -31,7 +32,8 @@ def connect(
         "enable_seqscan": "on" if scans else "off",
         **arguments.pop("server_settings", {}),
     }
-    return create_async_engine(
+    # Looked up here and now: an instrumentation may have put its own in its place.
+    return asyncio.create_async_engine(
         address,
         pool_size=size,
         max_overflow=0,

@@ -18,6 +18,7 @@ _DEADLOCK = "40P01"
 _LOCK_NOT_AVAILABLE = "55P03"
 _CANCELED = "57014"  # by the statement's time limit
 _TRIES = 5
+_LONGEST = 200
 
 # Everything that can come out of a statement; while it connects, SQLAlchemy lets the driver's own
 # errors and the system's through.
@@ -77,6 +78,16 @@ def words(error: BaseException) -> str:
     origin = error.orig if isinstance(error, DBAPIError) else error
     said = str((origin and origin.__cause__) or origin or error)
     return said.splitlines()[0] if said else type(error).__name__
+
+
+def said(error: BaseException) -> str:
+    """Give what a log line may say of an error: of what the server refused the code alone.
+
+    Its words, and the library's around them, quote the values of the statement.
+    """
+    if unreachable(error) or locked(error):
+        return f"{type(error).__name__}: {words(error)}"[:_LONGEST]
+    return f"{type(error).__name__}: SQLSTATE {code(error)}"
 
 
 def unreachable(error: BaseException) -> bool:

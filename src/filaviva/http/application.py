@@ -14,6 +14,7 @@ from filaviva.http.bodies import BodyLimits
 from filaviva.http.metered import Metered
 from filaviva.http.queries import refuse_unknown, strict_query
 from filaviva.http.request_ids import RequestIds
+from filaviva.http.spans import traced
 from filaviva.telemetry.endpoint import Problems, readiness
 from filaviva.telemetry.metrics import Metrics
 
@@ -52,7 +53,7 @@ class Application(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         """Put the request ids around everything, the answer to an unexpected error included."""
-        around = RequestIds(super().build_middleware_stack())
+        around = RequestIds(traced(super().build_middleware_stack()))
         if self._metrics is None:
             return around
         paths = (getattr(route, "path", "{") for route in self.routes)

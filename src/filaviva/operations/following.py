@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva import failpoints
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.operations.batch_state import FINAL
 from filaviva.operations.batches import Followed, batches_of, follow
 from filaviva.outbox import OutboxRow
@@ -96,7 +96,7 @@ class Following:
             for start in range(0, len(wanted), _TOGETHER):
                 await self._follow(wanted[start : start + _TOGETHER])
         except DATABASE_ERRORS as failed:
-            log.warning("batches are left to the sweeper", why=str(failed)[:200])
+            log.warning("batches are left to the sweeper", why=said(failed))
             return 0
         return len(wanted)
 

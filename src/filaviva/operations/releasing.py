@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.limits import TenantLimits
 from filaviva.operations import places
 from filaviva.outbox import OutboxRow
@@ -75,7 +75,7 @@ class Releasing:
             for tenant in sorted(tenants):
                 released += await self._release(tenant)
         except DATABASE_ERRORS as failed:
-            log.info("places are given later", why=str(failed)[:200])
+            log.info("places are given later", why=said(failed))
         return released
 
     async def _release(self, tenant: str) -> int:

@@ -7,20 +7,24 @@ May happen twice: the second finds the job queued and changes nothing.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import simplejson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from filaviva import tracing
+from filaviva.broker.topology import Topology
 from filaviva.database import as_dict
 from filaviva.outbox import OutboxRow
+from filaviva.tracing.told import Attempted, Returned
 from filaviva.turns import Gate
 from filaviva.waking import wake
 
+_EXCHANGE: Final = Topology().jobs
 _Row: TypeAlias = Mapping[str, Any]
-_NOT_TOLD: Final = ("revision", "parked_reason")
+_NOT_TOLD: Final = ("revision", "parked_reason", "attempt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,8 @@ done AS (
         queued_at = clock_timestamp(), updated_at = clock_timestamp()
     FROM mine WHERE jobs.id = mine.id
     RETURNING jobs.id AS job_id, jobs.epoch, jobs.issue, jobs.type, jobs.version, jobs.queue,
-        jobs.priority, jobs.correlation_id, jobs.traceparent, jobs.revision, jobs.parked_reason),
+        jobs.priority, jobs.correlation_id, jobs.traceparent, jobs.revision, jobs.parked_reason,
+        jobs.attempt),
 reopened AS (
     UPDATE filaviva.batches SET ended_at = NULL
     WHERE job_id IN (SELECT parent_id FROM mine) AND ended_at IS NOT NULL),
@@ -106,7 +111,21 @@ async def requeue(  # noqa: PLR0913 - who, what, why
     rows = [as_dict(row) for row in found]
     epochs = {row["job_id"]: row["epoch"] for row in rows}
     free = [_told(row) for row in rows if row["parked_reason"] is None]
-    return Requeued(epochs, await wake(connection, free, gate))
+    messages = await wake(connection, free, gate)
+    cause = str((detail or {}).get("cause", "replay"))
+    return Requeued(epochs, messages if tracing.spans is None else _within(rows, messages, cause))
+
+
+def _within(rows: Sequence[_Row], messages: Sequence[OutboxRow], cause: str) -> Sequence[OutboxRow]:
+    """Tell of each job that it was sent back, and have its message belong to that."""
+    if tracing.spans is None:
+        return messages
+    within: dict[UUID | None, str] = {}
+    for row in rows:
+        last = Attempted(job_id=row["job_id"], number=row["attempt"], origin=row["traceparent"])
+        told = Returned(attempt=last, type=row["type"], queue=row["queue"], cause=cause)
+        within[row["job_id"]] = tracing.spans.returned(told, _EXCHANGE)
+    return [replace(row, hop=within.get(row.job_id)) for row in messages]
 
 
 def _told(row: _Row) -> _Row:

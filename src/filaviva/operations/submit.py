@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from filaviva import failpoints
 from filaviva.database.fetch import fetch
 from filaviva.database.lines import Connected, Lines
-from filaviva.database.transaction import code, transact, unreachable
+from filaviva.database.transaction import code, said, transact, unreachable
 from filaviva.errors import FilavivaError, Rejected, Unreachable
 from filaviva.operations import batch_birth
 from filaviva.operations.birth import Stored, at_once, store_all
@@ -209,7 +209,7 @@ class Submitter:
                 # rows are either there and ours, or are made now.
                 if not unreachable(error):
                     raise
-                log.warning("the database does not answer", why=repr(error)[:200])
+                log.warning("the database does not answer", why=said(error))
             await asyncio.sleep(pause)
             pause = min(2 * pause, 1.0)
 

@@ -1,15 +1,57 @@
-"""Logs: JSON for machines, readable lines on a terminal; one line per fact, no payloads."""
+"""Logs: JSON for machines, readable lines on a terminal; one line per fact, no payloads.
+
+Whoever writes a line while a job runs or a request is answered (we, uvicorn, a library, a handler
+through `logging`) has it named on the line.
+"""
 
 import logging
 import sys
+from contextvars import ContextVar
+from typing import Any, Final, Protocol
+from uuid import UUID
 
 import structlog
+from structlog.types import EventDict
+
+from filaviva import tracing
+from filaviva.telemetry.errors import described
+
+
+class Job(Protocol):
+    """What lines say of the job that runs."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def correlation_id(self) -> str: ...
+
+
+# One variable, made into words only when a line is written: most jobs write none.
+_job: ContextVar[Job | None] = ContextVar("filaviva_job", default=None)
+_NOISY: Final = ("aiormq", "aio_pika", "httpx2", "httpcore2", "httpx", "httpcore")
+
+
+def speak_of(job: Job) -> None:
+    """Name this job on every line that the present task writes from now on."""
+    _job.set(job)
 
 
 def configure(*, service: str, level: int = logging.INFO) -> None:
     """Send structlog's and everybody else's lines through one pipeline to stderr."""
+
+    def named(_logger: Any, _method: str, line: EventDict) -> EventDict:
+        line["service"] = service  # not by context: the threads of libraries have none of ours
+        return line
+
     shared: list[structlog.types.Processor] = [
+        named,
         structlog.contextvars.merge_contextvars,
+        _the_job,
+        _the_span,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
@@ -18,12 +60,16 @@ def configure(*, service: str, level: int = logging.INFO) -> None:
     ]
     terminal = sys.stderr.isatty()
     final: list[structlog.types.Processor] = (
-        [structlog.dev.ConsoleRenderer()]
+        [_the_error, structlog.dev.ConsoleRenderer()]
         if terminal
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        else [_the_error, structlog.processors.JSONRenderer(default=str)]
     )
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
@@ -38,7 +84,41 @@ def configure(*, service: str, level: int = logging.INFO) -> None:
     root.handlers[:] = [output]
     root.setLevel(level)
     # A lost connection is our fact to state, once; the libraries repeat it per channel.
-    for noisy in ("aiormq", "aio_pika", "httpx2", "httpcore"):
+    for noisy in _NOISY:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
-    structlog.contextvars.bind_contextvars(service=service)
+    logging.captureWarnings(capture=True)
+
+
+def _the_job(_logger: Any, _method: str, line: EventDict) -> EventDict:
+    job = _job.get()
+    if job is not None:
+        line.setdefault("job_id", str(job.id))
+        line.setdefault("job_type", job.type)
+        line.setdefault("attempt", job.attempt)
+        line.setdefault("correlation_id", job.correlation_id)
+    return line
+
+
+def _the_span(_logger: Any, _method: str, line: EventDict) -> EventDict:
+    if tracing.spans is not None:
+        for name, value in tracing.spans.ids().items():
+            line.setdefault(name, value)
+    return line
+
+
+def _the_error(_logger: Any, _method: str, line: EventDict) -> EventDict:
+    found = line.pop("exc_info", None)
+    error = _raised(found)
+    if error is not None:
+        line["exception"] = described(error)
+    return line
+
+
+def _raised(found: Any) -> BaseException | None:
+    if isinstance(found, BaseException):
+        return found
+    if isinstance(found, tuple):
+        error: BaseException | None = found[1]
+        return error
+    return sys.exc_info()[1] if found else None

@@ -106,6 +106,8 @@ class Arrival:
     key: str | None
     body_hash: bytes
     user: str | None = None  # of the broker, who published it
+    hop: str | None = None  # the traceparent of its publishing
+    queue: str = ""
 
 
 def read(message: Message, queue: str, topology: Topology) -> Arrival:
@@ -127,7 +129,17 @@ def read(message: Message, queue: str, topology: Topology) -> Arrival:
     key = storable(f"{id_}|{death.queue or queue}", 1000) if id_ else None
     # A second copy of our own message may be written differently and mean the same.
     digest = b"" if ours else hashlib.sha256(message.body).digest()
-    return Arrival(content, origin, death, unroutable, key, digest, message.user)
+    return Arrival(
+        content,
+        origin,
+        death,
+        unroutable,
+        key,
+        digest,
+        message.user,
+        _text(message.headers.get("traceparent")),
+        queue,
+    )
 
 
 def _content(message: Message) -> Content:

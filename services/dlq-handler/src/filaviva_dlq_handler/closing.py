@@ -11,7 +11,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.operations import failure_groups
 from filaviva.service import wait
 from filaviva.telemetry.metrics import Metrics
@@ -66,7 +66,7 @@ class Closing:
             try:
                 closed = await self.step()
             except DATABASE_ERRORS as away:
-                log.warning("letters wait for the database", why=str(away)[:200])
+                log.warning("letters wait for the database", why=said(away))
                 closed = 0
             if closed == 0:
                 await wait(stop, self._pause)

@@ -5,6 +5,7 @@ After: each is on record, or its job is back on its way; then they may be settle
 May happen twice: the inbox and the key (job, epoch) let the second one go.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -21,6 +22,7 @@ from filaviva.operations import dead_letters, events, failure_groups
 from filaviva.operations.dead_letters import NewLetter
 from filaviva.operations.failure_groups import Cause
 from filaviva.outbox import OutboxRow
+from filaviva.tracing.told import Letter
 from filaviva_dlq_handler import gate, job_rows
 from filaviva_dlq_handler.arrival import Arrival, DeadJob, DeadWakeUp, Foreign
 from filaviva_dlq_handler.judge import (
@@ -58,10 +60,12 @@ class Filed:
     failed: Sequence[str] = ()  # types
     jobs: frozenset[UUID] = field(default_factory=frozenset)
     reissued: int = 0
+    letters: Sequence[Letter] = ()
 
 
 async def file(connection: AsyncConnection, arrivals: Sequence[Arrival], known: Knowledge) -> Filed:
     """Put all of them on record in the caller's transaction."""
+    since = time.time_ns()
     entered = await gate.enter(connection, arrivals)
     judged = await _judged(connection, entered, known)
     letters = _verdicts(judged, File)
@@ -77,6 +81,25 @@ async def file(connection: AsyncConnection, arrivals: Sequence[Arrival], known: 
         failed=[one.job.type for _, one in letters if one.job and one.change == "fail"],
         jobs=frozenset(job.id for one in judged if (job := _changed(one.verdict)) is not None),
         reissued=len(messages),
+        letters=[_told(*one, since) for one in letters],
+    )
+
+
+def _told(arrival: Arrival, verdict: File, since: int) -> Letter:
+    job, origin = verdict.job, arrival.origin
+    return Letter(
+        message_id=origin.message_id,
+        exchange=origin.exchange or "",
+        routing_key=origin.routing_key or "",
+        queue=arrival.queue,
+        hop=arrival.hop,
+        since=since,
+        reason=verdict.reason,
+        type=_type(verdict),
+        job_id=job.id if job else None,
+        attempt=job.attempt if job else None,
+        error_class=verdict.error.get("class"),
+        error_code=verdict.error.get("code"),
     )
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from filaviva import failpoints
 from filaviva.broker.consumer import Delivery
 from filaviva.broker.topology import Topology
-from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact, unreachable
 from filaviva.errors import Flaw
 from filaviva.events import NOBODY, Publishers
 from filaviva.registry import Registry
@@ -85,7 +85,7 @@ class Intake:
             try:
                 await self.step()
             except DATABASE_ERRORS as away:
-                log.warning("dead letters wait for the database", why=str(away)[:200])
+                log.warning("dead letters wait for the database", why=said(away))
                 await wait(stop, self._pause)
 
     async def step(self) -> int:

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import canonical, failpoints
 from filaviva.broker.messages import Confirmed, Outgoing, Published, Unknown
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.errors import Rejected
 from filaviva.operations import batches
 from filaviva.operations.corrections import corrected, validator
@@ -90,7 +90,7 @@ class Sending:
             try:
                 sent = await self.step()
             except DATABASE_ERRORS as away:
-                log.warning("replays wait for the database", why=str(away)[:200])
+                log.warning("replays wait for the database", why=said(away))
                 sent = 0
             if sent == 0:
                 await first_of(self._wanted, stop, seconds=self._pause)

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import failpoints
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.errors import ConfigurationError
 from filaviva.retry_after import retry_after
 from filaviva.service import wait
@@ -91,7 +91,7 @@ class Slack:
                 try:
                     sent = await self.step(client)
                 except DATABASE_ERRORS as away:
-                    log.warning("alerts wait for the database", why=str(away)[:200])
+                    log.warning("alerts wait for the database", why=said(away))
                     sent = 0
                 if sent == 0:
                     await wait(stop, min(0.5, self._target.pace_seconds))

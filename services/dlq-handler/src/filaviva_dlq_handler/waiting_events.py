@@ -16,7 +16,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import contents, events
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.events import Event
 from filaviva.operations import failure_groups
 from filaviva.operations.events import take
@@ -89,7 +89,7 @@ class WaitingEvents:
             try:
                 released = await self.step()
             except DATABASE_ERRORS as away:
-                log.warning("events wait for the database", why=str(away)[:200])
+                log.warning("events wait for the database", why=said(away))
                 released = 0
             if released == 0:
                 await wait(stop, self._pause)

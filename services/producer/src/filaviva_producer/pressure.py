@@ -9,7 +9,7 @@ import asyncio
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva.database.transaction import DATABASE_ERRORS
+from filaviva.database.transaction import DATABASE_ERRORS, said
 from filaviva.errors import Rejected
 from filaviva.service import wait
 
@@ -48,5 +48,5 @@ class Pressure:
                 self._pending = int(found.scalar_one())
         except DATABASE_ERRORS as away:
             # Without the database every submission is refused by itself.
-            log.warning("the outbox cannot be counted", why=str(away)[:200])
+            log.warning("the outbox cannot be counted", why=said(away))
         return self._pending

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from starlette.responses import Response
 
-from filaviva import canonical, events
+from filaviva import canonical, events, tracing
 from filaviva.database.transaction import code, transact
 from filaviva.errors import Flaw, Rejected
 from filaviva.http import ExactResponse, allowed
@@ -140,7 +140,7 @@ class Publishing:
             type=wire_type(contract.type, contract.version),
             data=canonical.dumps(body.data),
             correlationid=body.correlationid or request.state.request_id,
-            traceparent=body.traceparent or request.headers.get("traceparent"),
+            traceparent=body.traceparent or tracing.carried() or request.headers.get("traceparent"),
         ).with_attributes(attributes)
         _check(envelope, contract, body, writer.tenant, self.max_data_bytes)
         published = await self._publish(envelope, attributes, writer)

@@ -12,7 +12,8 @@ from typing import Any
 from prometheus_client import Counter
 from starlette.requests import Request
 
-from filaviva import canonical
+from filaviva import canonical, tracing
+from filaviva.broker.topology import Topology
 from filaviva.callbacks.urls import Rules
 from filaviva.errors import Rejected
 from filaviva.http import ExactResponse
@@ -32,6 +33,7 @@ from filaviva_producer.idempotency import idempotency_key
 from filaviva_producer.pressure import Pressure
 
 _MANY = 50
+_EXCHANGE = Topology().jobs
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
 
@@ -69,10 +71,19 @@ class Submitting:
         body = await read_body(request)
         value = await parsed(request, body)
         large = is_large(body) or _jobs(value) > _MANY
-        origin = Origin(principal, key, request.state.request_id, _traceparent(request))
         try:
-            with self._violations.watched(*_contract(value)):
+            with self._violations.watched(*_contract(value)), tracing.creating(_EXCHANGE) as made:
+                traceparent = made.traceparent or _traceparent(request)
+                origin = Origin(principal, key, request.state.request_id, traceparent)
                 kept = await self._keep(value, origin, large=large)
+                if made.traceparent is not None:
+                    made.tell(
+                        job_id=kept.job_id,
+                        type=self._known_type(value),
+                        queue=self._queue(value),
+                        jobs=_jobs(value),
+                        duplicate=kept.duplicate,
+                    )
         except Rejected:
             self._count(self._known_type(value), "rejected", _jobs(value))
             raise
@@ -119,6 +130,10 @@ class Submitting:
             return None
         fingerprint = await beside(lambda: canonical.fingerprint(value), large=large)
         return await self._submitter.find(tenant, key, fingerprint)
+
+    def _queue(self, value: Any) -> str:
+        found = self._registry.find(*_contract(value))
+        return found.queue or "" if found is not None else ""
 
     def _known_type(self, value: Any) -> str:
         # Only registered types become labels: a client must not invent metrics.

@@ -11,7 +11,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact, unreachable
 from filaviva.operations import batches
 from filaviva.operations.following import Following
 from filaviva.service import wait
@@ -47,7 +47,7 @@ class BatchSweep:
             try:
                 await self.step()
             except DATABASE_ERRORS as away:
-                log.info("the database does not answer the sweep of batches", why=str(away)[:200])
+                log.info("the database does not answer the sweep of batches", why=said(away))
             await wait(stop, self._pause)
 
     async def step(self) -> int:
@@ -81,7 +81,7 @@ class BatchSweep:
             if unreachable(failed):
                 raise
             if len(group) == 1:
-                log.warning("a batch cannot be followed", job_id=str(group[0]), why=str(failed))
+                log.warning("a batch cannot be followed", job_id=str(group[0]), why=said(failed))
                 return
             for one in group:
                 await self._follow([one])

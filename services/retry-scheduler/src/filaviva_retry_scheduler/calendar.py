@@ -12,7 +12,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact, unreachable
 from filaviva.failpoints import passing
 from filaviva.operations.quotas import Quotas
 from filaviva.service import wait
@@ -50,7 +50,7 @@ class Calendar:
             try:
                 busy = await self.step() >= self._batch
             except DATABASE_ERRORS as absent:
-                log.info("the database does not answer the calendar", why=str(absent))
+                log.info("the database does not answer the calendar", why=said(absent))
                 busy = False
             if not busy:
                 await wait(stop, self._pause)
@@ -82,7 +82,7 @@ class Calendar:
             except DATABASE_ERRORS as refused:
                 if unreachable(refused):
                     raise
-                log.warning("a schedule cannot fire", schedule=str(one), why=str(refused))
+                log.warning("a schedule cannot fire", schedule=str(one), why=said(refused))
 
     async def _commit(self, schedules: Sequence[UUID]) -> None:
         async def work(connection: AsyncConnection) -> Decided:

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.database.transaction import DATABASE_ERRORS, words
+from filaviva.database.transaction import DATABASE_ERRORS, said
 from filaviva.service import wait
 from filaviva.telemetry.figures import Values
 from filaviva.telemetry.metrics import Metrics
@@ -42,7 +42,7 @@ class Counting:
                 async with self._engine.connect() as connection:
                     await self._counted(connection, stop)
             except DATABASE_ERRORS as away:
-                log.info("nobody counts what waits", why=words(away)[:200])
+                log.info("nobody counts what waits", why=said(away))
             self._metrics.figures.forget()
             await wait(stop, self._every)
 

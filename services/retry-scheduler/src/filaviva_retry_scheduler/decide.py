@@ -7,6 +7,7 @@ May happen twice: whoever comes second finds another fence and changes nothing.
 """
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,8 +16,9 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import lifecycle, outbox
+from filaviva import lifecycle, outbox, tracing
 from filaviva.outbox import NewMessage, OutboxRow
+from filaviva.tracing.told import Attempted, Decision
 from filaviva.turns import OPEN, Gate
 from filaviva.waking import wake
 from filaviva_retry_scheduler.dead import job_dead
@@ -115,6 +117,7 @@ class Decided:
     rows: Sequence[OutboxRow] = ()
     facts: Sequence[Fact] = ()
     jobs: frozenset[UUID] = field(default_factory=frozenset)
+    decisions: Sequence[Decision] = ()  # while somebody traces
 
 
 async def decide(
@@ -142,6 +145,7 @@ async def decide(
 
 
 async def _carry_out(connection: AsyncConnection, cases: Sequence[Case], gate: Gate) -> Decided:
+    since = time.time_ns()
     judged = [(case, judge(case)) for case in cases]
     events = [event for case, verdict in judged for event in _events(case, verdict)]
     changes = [_change(case, verdict) for case, verdict in judged]
@@ -156,6 +160,21 @@ async def _carry_out(connection: AsyncConnection, cases: Sequence[Case], gate: G
         rows=[*await outbox.add(connection, messages), *await wake(connection, again, gate)],
         facts=[fact for judgement in judged for fact in _facts(*judgement)],
         jobs=frozenset(case.job_id for case in cases),
+        decisions=() if tracing.spans is None else [_decision(*each, since) for each in judged],
+    )
+
+
+def _decision(case: Case, verdict: Verdict, since: int) -> Decision:
+    again = verdict if isinstance(verdict, Requeue) else None
+    return Decision(
+        attempt=Attempted(job_id=case.job_id, number=case.attempt, origin=case.traceparent),
+        type=case.type,
+        state=_state(verdict),
+        since=since,
+        pause_seconds=again.pause_seconds if again else None,
+        not_before=again.not_before if again else None,
+        reason=verdict.reason if isinstance(verdict, Fail) else None,
+        error_class="lost" if case.lost else case.error_class,
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.errors import Unreachable
 from filaviva.failpoints import passing
 from filaviva.limits import TenantLimits
@@ -94,7 +94,7 @@ class Dispatcher:
         except Unreachable as silent:
             log.info("no turns while the broker is unreachable", why=str(silent)[:200])
         except DATABASE_ERRORS as failed:
-            log.warning("a round of turns failed", why=str(failed)[:200])
+            log.warning("a round of turns failed", why=said(failed))
         return 0
 
     async def _keeps(self) -> bool:
@@ -184,4 +184,4 @@ class Dispatcher:
         try:
             await transact(self._engine, lambda on: waiting.leave(on, self._keeper))
         except DATABASE_ERRORS as away:
-            log.info("left without a word; the others will notice", why=str(away)[:200])
+            log.info("left without a word; the others will notice", why=said(away))

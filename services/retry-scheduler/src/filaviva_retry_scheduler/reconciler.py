@@ -15,7 +15,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import outbox
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.errors import Unreachable
 from filaviva.failpoints import passing
 from filaviva.service import wait
@@ -163,7 +163,7 @@ class Reconciler:
             # What is on its queues cannot be known, and what we issue could not leave.
             log.info("nothing is reconciled while the broker is unreachable", why=str(silent))
         except DATABASE_ERRORS as failed:
-            log.warning("a pass of the reconciler failed", why=str(failed))
+            log.warning("a pass of the reconciler failed", why=said(failed))
         return 0
 
     async def _pass(self) -> int:

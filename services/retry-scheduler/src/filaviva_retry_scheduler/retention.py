@@ -16,7 +16,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.database.fetch import fetch
-from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact, unreachable
 from filaviva.failpoints import passing
 from filaviva.service import wait
 from filaviva.settings import RetentionGroup
@@ -74,7 +74,7 @@ class Retention:
             try:
                 done += await duty()
             except DATABASE_ERRORS as failed:
-                log.warning("a duty of the retention failed", duty=duty.__name__, why=str(failed))
+                log.warning("a duty of the retention failed", duty=duty.__name__, why=said(failed))
                 if unreachable(failed):
                     return 0
         return done

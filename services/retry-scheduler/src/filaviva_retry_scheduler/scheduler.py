@@ -10,17 +10,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva import inbox
+from filaviva import inbox, tracing
 from filaviva.broker.connection import Backoff
 from filaviva.broker.consumer import Delivery
 from filaviva.broker.messages import Confirmed, Offending, Outgoing, Published
 from filaviva.broker.topology import Topology
-from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact, unreachable
 from filaviva.failpoints import passing
 from filaviva.service import first_of, wait
 from filaviva.turns import OPEN, Gate
@@ -89,7 +89,7 @@ class Scheduler:
                 self._backoff.reset()
             except DATABASE_ERRORS as absent:
                 # Nothing is requeued: what we hold waits here, unacknowledged.
-                log.info("the database does not answer the scheduler", why=str(absent))
+                log.info("the database does not answer the scheduler", why=said(absent))
                 await wait(stop, self._backoff.next())
 
     async def step(self) -> int:
@@ -135,14 +135,14 @@ class Scheduler:
                 if unreachable(refused):
                     self._put(*(request.delivery for request in requests))
                     raise
-                log.warning("not decided yet", job_id=str(requests[0].job_id), why=str(refused))
+                log.warning("not decided yet", job_id=str(requests[0].job_id), why=said(refused))
                 self._put_later(requests[0].delivery, self._patience)
             requests.popleft()
 
     async def _commit(self, requests: Sequence[Request]) -> None:
         decided = await transact(self._engine, lambda on: _effect(on, requests, self._gate))
         passing("decide.committed")
-        self._announcer.announce(decided)
+        self._announcer.announce(decided, {} if tracing.spans is None else _hops(requests))
         for request in requests:
             self._settle(request.delivery)
 
@@ -173,6 +173,12 @@ async def _effect(connection: AsyncConnection, requests: Sequence[Request], gate
     decided = await decide(connection, wanted, gate=gate)
     passing("decide.before_commit")
     return replace(decided, facts=[*decided.facts, *_dropped(requests, fresh, decided)])
+
+
+def _hops(requests: Sequence[Request]) -> dict[UUID, str]:
+    """Give the spans in which these messages were published."""
+    told = {request.job_id: request.delivery.headers.get("traceparent") for request in requests}
+    return {job_id: hop for job_id, hop in told.items() if isinstance(hop, str)}
 
 
 def _dropped(requests: Sequence[Request], fresh: Sequence[Request], decided: Decided) -> list[Fact]:

@@ -12,7 +12,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva.database.transaction import DATABASE_ERRORS, transact, unreachable
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact, unreachable
 from filaviva.failpoints import passing
 from filaviva.service import wait
 from filaviva.turns import OPEN, Gate
@@ -72,9 +72,9 @@ class Sweeper:
             except DATABASE_ERRORS as failed:
                 if unreachable(failed):
                     self._presence.missed()
-                    log.info("the database does not answer the sweeper", why=str(failed))
+                    log.info("the database does not answer the sweeper", why=said(failed))
                     return changed
-                log.warning("a duty of the sweeper failed", duty=duty.__name__, why=str(failed))
+                log.warning("a duty of the sweeper failed", duty=duty.__name__, why=said(failed))
         return changed
 
     async def _free_leases(self) -> int:
@@ -105,7 +105,7 @@ class Sweeper:
             except DATABASE_ERRORS as refused:
                 if unreachable(refused):
                     raise
-                log.warning("a job cannot be decided", job_id=str(one[0]), why=str(refused))
+                log.warning("a job cannot be decided", job_id=str(one[0]), why=said(refused))
         return changed
 
     async def _expire(self) -> int:

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable
 
-from filaviva import failpoints
+from filaviva import failpoints, tracing
 from filaviva.app import App
 from filaviva.classification import classify
 from filaviva.handler import Handler
@@ -124,6 +124,7 @@ class Attempts:
             payload=job.payload,
             facts=_facts(job),
             max_result_bytes=self._tools.max_result_bytes,
+            span={} if tracing.spans is None else tracing.spans.ids(),
         )
         outcome = await run_in_process(
             assignment, Remote(context), begun, lambda rung: self._ladder.reached(live, rung)

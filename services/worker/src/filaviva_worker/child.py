@@ -5,15 +5,19 @@ import pickle
 import select
 import signal
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
+from uuid import UUID
+
+import structlog
 
 from filaviva.app import load_app
 from filaviva.classification import classify
 from filaviva.errors import FilavivaError
 from filaviva.outcome import Done, Outcome
+from filaviva.telemetry import logs
 from filaviva_worker.remote import Facts
 from filaviva_worker.sync_context import BlockingContext
 
@@ -28,6 +32,17 @@ class Assignment:
     payload: str
     facts: Facts
     max_result_bytes: int
+    span: Mapping[str, str] = field(default_factory=dict)  # the attempt's, for lines of the log
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What lines of the log say of the job."""
+
+    id: UUID
+    type: str
+    attempt: int
+    correlation_id: str
 
 
 def main(pipe: Connection, assignment: Assignment) -> None:
@@ -38,10 +53,19 @@ def main(pipe: Connection, assignment: Assignment) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     _end_with_the_worker(pipe)
+    _log(assignment)
     outcome = _outcome(pipe, assignment)
     pipe.send(("outcome", outcome))
     pipe.close()
     os._exit(0)  # threads that the handler left behind must not keep the process
+
+
+def _log(assignment: Assignment) -> None:
+    """Write lines as the worker does, with the job on each."""
+    logs.configure(service="worker")
+    told = assignment.facts
+    logs.speak_of(_Job(told.job_id, assignment.type, told.attempt, told.correlation_id))
+    structlog.contextvars.bind_contextvars(**assignment.span)
 
 
 def _stop(*_: object) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.broker.connection import Backoff
 from filaviva.database.lines import Lines
-from filaviva.database.transaction import DATABASE_ERRORS, unreachable
+from filaviva.database.transaction import DATABASE_ERRORS, said, unreachable
 from filaviva.service import wait
 from filaviva_worker.claim import SUSPICIOUS, Claimed, Claims, Verdict, claim, claimed_before
 from filaviva_worker.limited import Claiming, Limited
@@ -47,7 +47,7 @@ class Claimer:
                 return await self._apart(wanted, claims, how, stop)
             except DATABASE_ERRORS as error:
                 unsure = unsure or unreachable(error)
-                log.warning("claims wait for the database", why=str(error)[:200])
+                log.warning("claims wait for the database", why=said(error))
                 await wait(stop, backoff.next())
                 if not unsure:  # somebody holds one of the rows: it must not keep the others
                     break

@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy import Executable
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import failpoints
+from filaviva import failpoints, tracing
 from filaviva.broker.connection import Backoff
 from filaviva.canonical import storable
 from filaviva.context import Context
@@ -28,6 +28,7 @@ from filaviva_worker import calls
 from filaviva_worker.claim import Claimed
 from filaviva_worker.control import refuse_control
 from filaviva_worker.live import Ending, Live
+from filaviva_worker.step_spans import UNTRACED, StepSpans
 from filaviva_worker.steps import Steps
 from filaviva_worker.tools import Tools
 
@@ -64,6 +65,7 @@ class LiveContext(Context):
         self._live = live
         self._tools = tools
         self._steps: Steps | None = None
+        self._spans = UNTRACED if tracing.spans is None else StepSpans(tracing.spans)
         self.effects: list[Effect] = []
         self.failed_step: str | None = None
         self.remote_step: str | None = None  # of a handler in another thread or process
@@ -106,9 +108,10 @@ class LiveContext(Context):
         token = _current_step.set(name)
         try:
             self._may_go_on(name)  # a cancel may have come while we wrote
-            value = fn(*args, **kw)
-            if inspect.isawaitable(value):
-                value = await value
+            with self._spans.within(name):
+                value = fn(*args, **kw)
+                if inspect.isawaitable(value):
+                    value = await value
             text = output.encode(value, limit=self._tools.max_result_bytes)
         except BaseException:
             # The error that ended the step is the one to tell.
@@ -129,6 +132,7 @@ class LiveContext(Context):
         async with self._tools.engine.connect() as connection:
             saved = await steps.saved(connection, name)
         if saved is not None:
+            self._spans.reused(name, tool)
             return saved.output or "null"
         failpoints.passing("step.before")
         try:
@@ -138,12 +142,16 @@ class LiveContext(Context):
             self._live.end(Ending.CANCELED)  # the row says so before anybody told us
             self.noticed = True
             raise
-        return None if twice is None else twice.output or "null"
+        if twice is not None:
+            return twice.output or "null"
+        self._spans.begin(name, tool)
+        return None
 
     async def finish_step(self, name: str, state: Any, output: str | None = None) -> None:
         """Store what the step came to."""
         steps = self._checkpoints()
         worth = state == "succeeded"
+        self._spans.end(name, state)
         late = await self._until_stored(
             lambda on: steps.finish(on, name, state, output), worth=worth
         )
@@ -192,6 +200,7 @@ class LiveContext(Context):
                 connection, call, key=key, job_id=self.job_id, attempt=self.attempt, step=step
             )
 
+        self._spans.called(call, step)
         await self._until_stored(write)
         self._live.spent += float(call.cost_usd or 0)
         self._tools.count_call(call, self._job.type)

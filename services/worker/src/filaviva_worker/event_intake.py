@@ -18,7 +18,7 @@ from filaviva import events, failpoints
 from filaviva.broker.connection import Backoff
 from filaviva.broker.consumer import Consumer, Delivery
 from filaviva.broker.topology import Topology
-from filaviva.database.transaction import DATABASE_ERRORS, transact, transient
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact, transient
 from filaviva.events import NOBODY, Event, Publishers
 from filaviva.operations.events import Taken, take
 from filaviva.relay import Relay
@@ -135,7 +135,7 @@ class EventIntake:
             except DATABASE_ERRORS as error:
                 if not transient(error):
                     raise
-                log.warning("events wait for the database", why=str(error)[:200])
+                log.warning("events wait for the database", why=said(error))
             await wait(self._stopping, backoff.next())
         return None
 
@@ -147,7 +147,7 @@ class EventIntake:
             await self._store(batch[middle:])
             return
         for arrived in batch:
-            log.warning("an event cannot be stored", why=str(refused.orig)[:200])
+            log.warning("an event cannot be stored", why=said(refused))
             self._facts.not_run(NotRun("unreadable"))
             arrived.consumer.reject(arrived.delivery)
 

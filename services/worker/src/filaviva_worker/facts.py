@@ -86,7 +86,7 @@ class Facts:
             self._metrics.lease_lost.labels(job.type).inc()
             log.warning("outcome void: the lease was lost", job_id=str(job.id), job_type=job.type)
             return
-        outcome, error_class = _words(fact.outcome)
+        outcome, error_class, _ = words(fact.outcome)
         child = self._child
         child(self._metrics.job_attempts.labels, job.type, outcome, error_class).inc()
         child(self._metrics.attempt_duration.labels, job.type, outcome).observe(fact.seconds)
@@ -111,18 +111,19 @@ class Facts:
             self._child(violations.labels, job.type, str(job.version), reason).inc()
 
 
-def _words(outcome: object) -> tuple[str, str]:
+def words(outcome: object) -> tuple[str, str, str | None]:
+    """Say an outcome in the words of metrics and spans: outcome, error class, error code."""
     match outcome:
         case Done():
-            return "succeeded", ""
+            return "succeeded", "", None
         case Retry(failure=failure):
-            return "retry", failure.error_class
+            return "retry", failure.error_class, failure.code
         case Dead(failure=failure):
-            return "failed", failure.error_class
+            return "failed", failure.error_class, failure.code
         case Canceled():
-            return "canceled", "canceled"
+            return "canceled", "canceled", None
         case _:
-            return "released", ""
+            return "released", "", None
 
 
 def _log_failure(job: Claimed, outcome: Retry | Dead) -> None:

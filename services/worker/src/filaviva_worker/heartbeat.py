@@ -20,7 +20,7 @@ import asyncpg
 import structlog
 
 from filaviva.database.engine import driver_url
-from filaviva.database.transaction import DATABASE_ERRORS
+from filaviva.database.transaction import DATABASE_ERRORS, said
 from filaviva_worker.live import Ending, LiveJobs
 
 log = structlog.get_logger("filaviva")
@@ -130,7 +130,7 @@ class Heartbeat:
                 connection = connection or await self._connect()
                 await self._once(connection)
             except DATABASE_ERRORS as away:
-                log.warning("heartbeat failed", why=f"{type(away).__name__}: {away}")
+                log.warning("heartbeat failed", why=said(away))
                 if connection is not None:
                     connection.terminate()
                 connection = None
@@ -192,4 +192,4 @@ class Heartbeat:
             await connection.execute(_GONE, self._presence.id)
             await connection.close()
         except DATABASE_ERRORS as away:
-            log.info("left without a word; the others will notice", why=str(away))
+            log.info("left without a word; the others will notice", why=said(away))

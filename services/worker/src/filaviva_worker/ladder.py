@@ -19,7 +19,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.database.fetch import fetch
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.handler import Handler
 from filaviva.telemetry.metrics import Metrics
 from filaviva_worker.live import Ending, Live, Rung
@@ -109,7 +109,7 @@ class Ladder:
             arguments = (live.job_id, live.fence, Rung.FENCED.value, words)
             rows = await transact(self._engine, lambda c: fetch(c, _GIVE_UP, arguments))
         except DATABASE_ERRORS as away:
-            log.info("a lease is not given up yet", job_id=str(live.job_id), why=str(away)[:200])
+            log.info("a lease is not given up yet", job_id=str(live.job_id), why=said(away))
             return
         live.rung = Rung.FENCED
         live.abandon()
@@ -121,7 +121,7 @@ class Ladder:
         try:
             await transact(self._engine, lambda c: fetch(c, _REACHED, arguments))
         except DATABASE_ERRORS as away:
-            log.info("a rung is not told", job_id=str(live.job_id), why=str(away)[:200])
+            log.info("a rung is not told", job_id=str(live.job_id), why=said(away))
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -14,18 +14,20 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva import failpoints
+from filaviva import failpoints, tracing
 from filaviva.broker.consumer import Consumer, Delivery
+from filaviva.broker.topology import Topology
 from filaviva.handler import Handler
 from filaviva.operations.following import Following
 from filaviva.relay import Relay
 from filaviva.service import end_within, wait
+from filaviva.telemetry.logs import speak_of
 from filaviva_worker.abandoned import Abandoned
 from filaviva_worker.attempt import Attempts
 from filaviva_worker.claim import SUSPICIOUS, Claimed, Verdict
 from filaviva_worker.claimer import Claimer
 from filaviva_worker.event_intake import EventIntake
-from filaviva_worker.facts import Facts, NotRun, Settled
+from filaviva_worker.facts import Facts, NotRun, Settled, words
 from filaviva_worker.limited import Limited
 from filaviva_worker.live import Ending, Live, LiveJobs
 from filaviva_worker.reissue import issue_again
@@ -86,6 +88,7 @@ class Lane:
         limits: Limits,
     ) -> None:
         self.queue = queue
+        self._source = Topology().work(queue)
         self._engine = engine
         self._claimer = Claimer(engine, limited, worker=worker, lease_seconds=limits.lease_seconds)
         self._relay = relay
@@ -254,13 +257,20 @@ class Lane:
         self._facts.claimed(job, read_as=handler.version)
         if job.parent_id is not None:
             self._following.items_changed((job.parent_id,))
-        self._tasks[job.id] = asyncio.create_task(self._attempt(job, handler))
+        self._tasks[job.id] = asyncio.create_task(self._attempt(job, handler, delivery))
 
-    async def _attempt(self, job: Claimed, handler: Handler) -> None:
+    async def _attempt(self, job: Claimed, handler: Handler, delivery: Delivery) -> None:
         started = time.monotonic()
         live = self._live.get(job.id)
         live.task = asyncio.current_task()  # not before: a task canceled unbegun would tell nobody
-        outcome = await self._attempts.run(job, handler, live)
+        speak_of(job)
+        if tracing.spans is None:
+            outcome = await self._attempts.run(job, handler, live)
+        else:
+            span = tracing.spans.attempt(job, delivery, self._source)
+            span.enter()
+            outcome = await self._attempts.run(job, handler, live)
+            span.end(*words(outcome))
         live.task = None  # too late to cancel: what happened is being written
         if live.abandoned:  # what there was to write about it is written
             return

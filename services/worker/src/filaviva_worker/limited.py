@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.broker.connection import Backoff
 from filaviva.database.fetch import fetch
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.limits import EVERY, TenantLimits
 from filaviva.operations import places
 from filaviva.operations.places import Wanted
@@ -65,7 +65,7 @@ class Limited:
             try:
                 return await transact(self._engine, lambda on: self._claim(on, wakes, how))
             except DATABASE_ERRORS as error:
-                log.warning("limited claims wait for the database", why=str(error)[:200])
+                log.warning("limited claims wait for the database", why=said(error))
                 await wait(stop, backoff.next())
         return Claims({}, {wake.job_id: Verdict.EARLY for wake in wakes})
 

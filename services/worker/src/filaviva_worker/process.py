@@ -5,6 +5,7 @@ and ends when the pipe does, so a worker that dies leaves no orphan at work.
 """
 
 import asyncio
+import contextvars
 import multiprocessing
 import signal
 import threading
@@ -60,7 +61,9 @@ async def run_in_process(
         theirs.close()
     ended: asyncio.Future[Outcome | None] = loop.create_future()
     answer = calls_to(remote, loop)
-    threading.Thread(target=_serve, args=(ours, answer, loop, ended, begun), daemon=True).start()
+    around = contextvars.copy_context()  # what the child calls belongs to the attempt
+    serving = (_serve, ours, answer, loop, ended, begun)
+    threading.Thread(target=around.run, args=serving, daemon=True).start()
     try:
         outcome = await asyncio.shield(ended)
     except asyncio.CancelledError:

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from filaviva import contents, events
 from filaviva.broker.connection import Backoff
 from filaviva.broker.consumer import Consumer, Delivery
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.events import Event
 from filaviva.service import wait
 from filaviva_contracts import Envelope, Undecodable
@@ -54,7 +54,7 @@ class Referenced:
             try:
                 event = await transact(self._engine, lambda c: _with_content(c, envelope))
             except DATABASE_ERRORS as away:
-                log.warning("a content waits for the database", why=str(away)[:200])
+                log.warning("a content waits for the database", why=said(away))
                 await wait(self._stopping, backoff.next())
                 continue
             if event is None:

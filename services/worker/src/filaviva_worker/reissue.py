@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import wakeups
 from filaviva.broker.connection import Backoff
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.outbox import OutboxRow
 from filaviva.service import wait
 
@@ -47,7 +47,7 @@ async def issue_again(
         try:
             return await transact(engine, lambda c: _again(c, jobs, pause))
         except DATABASE_ERRORS as error:
-            log.warning("wake-ups wait for the database", why=str(error)[:200])
+            log.warning("wake-ups wait for the database", why=said(error))
             await wait(stop, backoff.next())
     return None
 

@@ -7,14 +7,14 @@ May happen twice: each statement knows what an earlier try of the same batch has
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva import failpoints
+from filaviva import failpoints, tracing
 from filaviva.broker.connection import Backoff
 from filaviva.broker.topology import Topology
 from filaviva.classification import classify
@@ -22,6 +22,7 @@ from filaviva.database.lines import Lines
 from filaviva.database.transaction import (
     DATABASE_ERRORS,
     locked,
+    said,
     transact,
     transient,
     unreachable,
@@ -31,6 +32,7 @@ from filaviva.outbox import OutboxRow
 from filaviva.outcome import Canceled, Dead, Done, Outcome, Retry
 from filaviva.relay import Relay
 from filaviva.service import first_of
+from filaviva.tracing.told import Attempted
 from filaviva_worker.claim import Claimed
 from filaviva_worker.complete import Completion, complete
 from filaviva_worker.facts import Settled
@@ -183,7 +185,7 @@ class Settling:
             lambda: transact(self._engine, lambda c: fail(c, failures, self._topology))
         )
         failpoints.passing("fail.committed")
-        self._relay.hand_over(rows)
+        self._relay.hand_over(rows if tracing.spans is None else _after(ended, rows))
         return _jobs(rows)
 
     async def _canceled(self, ended: Sequence[Ended]) -> set[UUID]:
@@ -240,7 +242,7 @@ class Settling:
             except DATABASE_ERRORS as error:
                 if not again(error):
                     raise
-                log.warning("outcomes wait for the database", why=str(error)[:200])
+                log.warning("outcomes wait for the database", why=said(error))
                 await asyncio.sleep(backoff.next())
 
 
@@ -248,6 +250,19 @@ def _settled(each: Ended, *, counted: bool) -> Settled:
     rung = each.live.rung and each.live.rung.value
     spent = each.live.spent
     return Settled(each.job, each.outcome, each.seconds, counted, rung, each.stopped_after, spent)
+
+
+def _after(ended: Sequence[Ended], rows: Sequence[OutboxRow]) -> list[OutboxRow]:
+    """Have what is sent of an attempt belong to its trace."""
+    if tracing.spans is None:
+        return [*rows]
+    hops = {
+        each.job.id: tracing.spans.after(
+            Attempted(job_id=each.job.id, number=each.job.attempt, origin=each.job.traceparent)
+        )
+        for each in ended
+    }
+    return [replace(row, hop=hops.get(row.job_id) if row.job_id else None) for row in rows]
 
 
 def _absent_or_locked(error: BaseException) -> bool:

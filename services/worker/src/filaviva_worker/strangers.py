@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from filaviva import wakeups
 from filaviva.broker.connection import Backoff
 from filaviva.broker.consumer import Consumer, Delivery
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.outbox import OutboxRow
 from filaviva.relay import Relay
 from filaviva.service import wait
@@ -63,7 +63,7 @@ class Strangers:
                 rows = await transact(self._engine, lambda c: self._hand_back(c, wake))
                 break
             except DATABASE_ERRORS as error:
-                log.warning("a wake-up waits for the database", why=str(error)[:200])
+                log.warning("a wake-up waits for the database", why=said(error))
             await wait(self._stopping, backoff.next())
             if self._stopping.is_set():
                 consumer.hand_back(delivery)

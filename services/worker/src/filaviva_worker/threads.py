@@ -4,6 +4,7 @@ A thread cannot be stopped: what does not end keeps its slot and its lease until
 """
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +28,9 @@ async def run_in_thread(
         else:
             _post(loop, _succeed, ended, value)
 
-    threading.Thread(target=work, name="handler", daemon=True).start()
+    # What the handler logs and calls belongs to its attempt in there, too.
+    around = contextvars.copy_context()
+    threading.Thread(target=around.run, args=(work,), name="handler", daemon=True).start()
     return await _whatever_happens(ended)
 
 

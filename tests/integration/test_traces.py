@@ -1,0 +1,277 @@
+"""A job is followed through producer, relay, attempts, pauses, dead letter and replay.
+
+And what it is about gets into nothing that many may see: logs, metrics, traces, alerts.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import pytest_asyncio
+
+from filaviva.tracing.ids import attempt
+from fixtures.journey import Journey
+from fixtures.otlp import Receiver, Span
+from fixtures.slack import SlackStandIn
+from fixtures.waiting import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+# No word with digits: those are left out of messages as ids, whatever else is done.
+CANARY = "canaryofthepayload"
+ANSWER = "the answer about"
+
+
+class Traced(Journey):
+    """The services, tracing to a receiver."""
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What the services have logged."""
+        return [
+            json.loads(line)
+            for file in sorted(self.folder.glob("*.log"))
+            for line in file.read_text().splitlines()
+            if line.startswith("{")
+        ]
+
+    @property
+    def written(self) -> str:
+        """All that the services have written."""
+        return "".join(file.read_text() for file in self.folder.glob("*.log"))
+
+    folder: Path
+
+    async def submitted(
+        self, what: str, headers: dict[str, str] | None = None, **data: Any
+    ) -> UUID:
+        """Submit a job of the traced app."""
+        body = {"type": f"traced.{what}", "data": data}
+        told = {"Idempotency-Key": uuid4().hex, **(headers or {})}
+        answer = await self.call("producer", "POST", "/v1/jobs", json=body, headers=told)
+        assert answer.status_code == 202, answer.text
+        return UUID(answer.json()["jobId"])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def traced(
+    module_database: str,
+    module_vhost: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    otlp: Receiver,
+) -> AsyncIterator[Traced]:
+    """All services, tracing to the receiver."""
+    with SlackStandIn() as slack:
+        folder = tmp_path_factory.mktemp("traced")
+        app = "fixtures.traced_app:app"
+        ground = Traced(module_database, module_vhost, folder, slack, app=app)
+        ground.folder = folder
+        ground.environment |= otlp.environment
+        await ground.set_up()
+        await ground.start_all()
+        yield ground
+        ground.end()
+        await ground.books.close()
+
+
+def only(spans: list[Span]) -> Span:
+    """The one that there is."""
+    assert len(spans) == 1, [span.name for span in spans]
+    return spans[0]
+
+
+async def replayed(traced: Traced, job: UUID) -> None:
+    """Replay the job's dead letter."""
+    found = "SELECT id FROM filaviva.dead_letters WHERE job_id = $1 AND status = 'open'"
+    letter = await until(lambda: traced.value(found, job))
+    body = {"scope": {"ids": [str(letter)]}, "reason": "it may work now"}
+    answer = await traced.call("dlq-handler", "POST", "/v1/replays", json=body)
+    assert answer.status_code == 202, answer.text
+    await traced.succeeded(job)
+
+
+async def attempts_of(otlp: Receiver, job: UUID, count: int) -> list[Span]:
+    """The spans of a job's attempts, once so many have arrived."""
+
+    def arrived() -> list[Span] | None:
+        found = [
+            span
+            for span in otlp.named("process ", filaviva__job__id=str(job))
+            if span.service == "filaviva-worker"
+        ]
+        return found if len(found) == count else None
+
+    spans: list[Span] = await until(arrived)
+    return spans
+
+
+async def test_the_span_tree_of_a_job_with_retries_a_dead_letter_and_a_replay(
+    traced: Traced, otlp: Receiver
+) -> None:
+    job = await traced.submitted("read", document="one", failures=3)
+    await traced.final(job)
+    await replayed(traced, job)
+    attempts = await attempts_of(otlp, job, 4)
+
+    # The request, with the creation of the job in it and the first message.
+    created = only(otlp.named("create filaviva.jobs:traced", filaviva__job__id=str(job)))
+    assert created.kind == "PRODUCER"
+    request = only([span for span in otlp.spans if span.id == created.parent])
+    assert (request.name, request.kind) == ("POST /v1/jobs", "SERVER")
+    sent = only(otlp.below(created))
+    assert (sent.name, sent.kind) == ("publish filaviva.jobs:traced", "CLIENT")
+    assert sent.attributes["messaging.operation.type"] == "send"
+
+    # Each attempt begins a trace, and links to where it comes from.
+    assert len({span.trace for span in attempts} | {created.trace}) == 5
+    assert [span.attributes["filaviva.job.attempt"] for span in attempts] == [1, 2, 3, 4]
+    assert [span.attributes["filaviva.outcome"] for span in attempts] == ["retry"] * 3 + [
+        "succeeded"
+    ]
+    assert [span.failed for span in attempts] == [True, True, True, False]
+    assert {span.kind for span in attempts} == {"CONSUMER"}
+    assert not any(span.parent for span in attempts)
+    assert {span.links["creation"] for span in attempts} == {created.id}
+    before = [span.links.get("previous attempt") for span in attempts]
+    assert before == [None, *[span.id for span in attempts[:-1]]]
+    assert [int(span.trace, 16) for span in attempts] == [
+        attempt(job, number).trace for number in (1, 2, 3, 4)
+    ]
+
+    # What followed an attempt is in its trace: message, decision, message, and the dead letter.
+    decisions = []
+    for span in attempts[:3]:
+        failure = only([s for s in otlp.below(span) if s.name.startswith("publish")])
+        assert failure.name == "publish filaviva.retry:attempt.failed"
+        decision = only(otlp.below(failure))
+        assert (decision.kind, decision.service) == ("CONSUMER", "filaviva-retry-scheduler")
+        decisions.append(decision)
+    states = [decision.attributes["filaviva.outcome"] for decision in decisions]
+    assert states == ["queued", "queued", "failed"]
+    assert decisions[2].attributes["filaviva.reason"] == "attempts_exhausted"
+    for decision, following in zip(decisions[:2], attempts[1:3], strict=True):
+        pause = only(otlp.below(decision))
+        assert pause.name.startswith("publish filaviva.delay.l")
+        assert following.links["message"] == pause.id
+        waited = (following.start - decision.end) / 1e9
+        assert 0 < decision.attributes["filaviva.pause_seconds"] <= waited + 0.2
+    dead = only(otlp.below(decisions[2]))
+    assert dead.name == "publish filaviva.dead:traced"
+    filed = only(otlp.below(dead))
+    assert filed.service == "filaviva-dlq-handler"
+    assert filed.attributes["filaviva.reason"] == "attempts_exhausted"
+
+    # The replay is linked to the attempt that died, and the next attempt to it.
+    replay = only(otlp.named("replay filaviva.jobs:traced", filaviva__job__id=str(job)))
+    assert replay.links == {"creation": created.id, "previous attempt": attempts[2].id}
+    assert attempts[3].links["message"] == only(otlp.below(replay)).id
+
+    # The step was run once and paid for once.
+    steps = [only([s for s in otlp.below(span) if s.name == "step answer"]) for span in attempts]
+    assert [step.attributes["filaviva.step.state"] for step in steps] == ["succeeded"] + [
+        "reused"
+    ] * 3
+    call = only([span for span in otlp.below(steps[0]) if span.name == "chat gpt-4o"])
+    assert call.kind == "CLIENT"
+    assert call.attributes["gen_ai.provider.name"] == "openai"
+    assert call.attributes["gen_ai.usage.input_tokens"] == 100
+    assert call.attributes["filaviva.cost_usd"] > 0
+
+
+async def test_calls_to_others_are_part_of_the_attempt(traced: Traced, otlp: Receiver) -> None:
+    url = f"http://127.0.0.1:{traced.now('producer').http_port}/healthz"
+    job = await traced.submitted("read", document=CANARY, url=url)
+    await traced.succeeded(job)
+    (span,) = await attempts_of(otlp, job, 1)
+    step = only([one for one in otlp.below(span) if one.name == "step answer"])
+    called = only([one for one in otlp.below(step) if one.name == "GET"])
+    assert called.attributes["url.full"] == url
+    database = [one for one in otlp.below(span) if "db.query.text" in one.attributes]
+    assert "SELECT set_config(?, ?, true)" in {s.attributes["db.query.text"] for s in database}
+
+
+async def test_what_is_not_sampled_is_traced_nowhere(traced: Traced, otlp: Receiver) -> None:
+    trace = uuid4().hex
+    left_out = {"traceparent": f"00-{trace}-00f067aa0ba902b7-00"}
+    job = await traced.submitted("read", left_out, document="two", failures=1)
+    await traced.succeeded(job)
+    kept = {"traceparent": f"00-{uuid4().hex}-00f067aa0ba902b7-01"}
+    second = await traced.submitted("read", kept, document="three")
+    (span,) = await attempts_of(otlp, second, 1)
+    created = only(otlp.named("create", filaviva__job__id=str(second)))
+    assert created.trace == kept["traceparent"][3:35]
+    assert span.links["creation"] == created.id
+    assert not [one for one in otlp.spans if trace in one.trace]
+    assert not [one for one in otlp.spans if one.attributes.get("filaviva.job.id") == str(job)]
+    assert (await traced.row(job))["traceparent"][3:35] == trace
+
+
+@pytest.mark.parametrize("kind", ["blocking", "killable"])
+async def test_blocking_handlers_are_traced_and_log_as_others(
+    traced: Traced, otlp: Receiver, kind: str
+) -> None:
+    job = await traced.submitted(kind)
+    await traced.succeeded(job)
+    (span,) = await attempts_of(otlp, job, 1)
+    assert only([s for s in otlp.below(span) if s.name == "step double"])
+    mine = [line for line in traced.lines if line.get("job_id") == str(job)]
+    assert {line["logger"] for line in mine} >= {"shop", "filaviva.job"}
+    for line in mine:
+        assert (line["attempt"], line["job_type"]) == (1, f"traced.{kind}")
+        assert line["trace_id"] == span.trace
+        assert line["correlation_id"]
+
+
+async def test_every_line_of_a_job_names_it(traced: Traced, otlp: Receiver) -> None:
+    told = {"X-Request-Id": "order-17"}
+    job = await traced.submitted("read", told, document=CANARY, failures=1)
+    await traced.succeeded(job)
+    attempts = await attempts_of(otlp, job, 2)
+    mine = [line for line in traced.lines if line.get("job_id") == str(job)]
+    for event, logger in (
+        ("from the context", "filaviva.job"),
+        ("from the standard library", "shop"),
+    ):
+        lines = [line for line in mine if line["event"] == event]
+        assert [line["attempt"] for line in lines] == [1, 2]
+        assert [line["trace_id"] for line in lines] == [span.trace for span in attempts]
+        assert {line["correlation_id"] for line in lines} == {"order-17"}
+        assert {line["logger"] for line in lines} == {logger}
+        assert {line["service"] for line in lines} == {"worker"}
+
+
+async def test_what_a_job_is_about_gets_into_nothing_that_many_see(
+    traced: Traced, otlp: Receiver
+) -> None:
+    url = f"http://127.0.0.1:{traced.now('producer').http_port}/healthz"
+    jobs = [
+        await traced.submitted("leak", document=CANARY, how=how)
+        for how in ("key", "int", "sql", "logged", "step", "result")
+    ]
+    jobs.append(await traced.submitted("read", document=CANARY, url=url))
+    bad = {"type": "traced.leak", "data": {"document": {CANARY: CANARY}}}
+    refused = await traced.call(
+        "producer", "POST", f"/v1/jobs?{CANARY}=1", json=bad, headers={"Idempotency-Key": "k"}
+    )
+    assert refused.status_code in {400, 422}
+    await traced.final(*jobs)
+    for job in jobs[:-1]:
+        await until(lambda job=job: traced.value(
+            "SELECT id FROM filaviva.dead_letters WHERE job_id = $1", job))  # fmt: skip
+    await until(lambda: len(traced.slack.posts) >= 3)
+    for service in traced.all():
+        service.stop()
+
+    planted = "SELECT count(*) FROM filaviva.jobs WHERE payload::text LIKE $1"
+    assert await traced.value(planted, f"%{CANARY}%") >= len(jobs)
+    for raw in otlp.raw:
+        assert CANARY.encode() not in raw
+        assert ANSWER.encode() not in raw
+        assert traced.token.encode() not in raw
+    secrets = (CANARY, ANSWER, traced.token, traced.database, traced.vhost)
+    for secret in secrets:
+        assert secret not in traced.written
+        assert secret not in json.dumps(traced.slack.posts)
