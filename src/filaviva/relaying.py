@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from filaviva import service
 from filaviva.broker.publisher import Publisher
 from filaviva.database import connect
-from filaviva.database.transaction import DATABASE_ERRORS, code, transact, words
+from filaviva.database.transaction import DATABASE_ERRORS, code, said, transact, words
 from filaviva.errors import ConfigurationError
 from filaviva.relay import Relay
 from filaviva.relay_meter import Meter
@@ -74,7 +74,7 @@ async def make_table(engine: AsyncEngine, stop: asyncio.Event) -> None:
                     f"there is no table {NAME}, and this user may not make it "
                     f"({words(refused)}): run `filaviva outbox-table | psql`"
                 ) from refused
-            log.warning("the outbox waits for the database", why=words(refused)[:200])
+            log.warning("the outbox waits for the database", why=said(refused))
             await wait(stop, 1)
         else:
             return

@@ -15,7 +15,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.app import App
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.evolution import samples
 from filaviva.evolution.catalog import Key
 from filaviva.evolution.outline import Outline, outline, vocabulary
@@ -74,7 +74,7 @@ class Sampling:
                 self._engine, lambda on: samples.trim(on, list(drawn), self._group.per_version)
             )
         except DATABASE_ERRORS as away:
-            log.info("samples of contracts are not kept", why=str(away)[:200])
+            log.info("samples of contracts are not kept", why=said(away))
             return 0
         return len(drawn)
 
