@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from filaviva import canonical
+from filaviva import canonical, tenants
 from filaviva.errors import Rejected
 from filaviva_contracts import Envelope, Undecodable, wire_type
 
@@ -20,7 +20,6 @@ DEFAULT_TENANT: Final = "default"
 TENANT: Final = "tenant"
 EVERY: Final = "*"
 
-_TENANT = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}", re.ASCII)
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 _LONGEST_KEY = 500  # far below what an index takes
 _LONGEST_SHORT = 200  # an AMQP short string has 255 bytes
@@ -118,11 +117,9 @@ def message_id(event: Event) -> str:
 
 
 def _tenant(found: object) -> str:
-    if isinstance(found, str) and _TENANT.fullmatch(found):
+    if isinstance(found, str) and tenants.is_tenant(found):
         return found
-    raise Undecodable(
-        f"{TENANT}: found {str(found)[:40]!r}, expected 1 to 100 letters, digits, '.', '_' or '-'"
-    )
+    raise Undecodable(f"{TENANT}: found {str(found)[:40]!r}, expected {tenants.EXPECTED}")
 
 
 def _meaning(kind: str, data: str) -> bytes:

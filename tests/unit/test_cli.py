@@ -198,6 +198,25 @@ def test_a_misspelt_state_is_a_usage_error_that_names_the_right_ones(
     assert "found 'succeded', expected one of" in answer.err
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("jobs", "submit", "a.b", "--data", '{"a": "\udcff"}'), "expected text in UTF-8"),
+        (("dlq", "discard", "x", "--reason", "\udcff"), "argument 5: found '\\udcff'"),
+        (("jobs", "submit", "a.b", "--data", "{}", "--tenant", ""), "found '', expected 1 to 100"),
+        (("schedules", "list", "--tenant", "a b"), "found 'a b'"),
+        (("callbacks", "secret", "--tenant", "*"), "found '*'"),
+        (("topology", "plan", "--queue", "a b"), "expected a lower-case letter"),
+    ],
+)
+def test_what_could_never_be_stored_is_a_usage_error(words: tuple[str, ...], expected: str) -> None:
+    answer = filaviva(*words)
+
+    assert answer.code == 2
+    assert expected in " ".join(answer.err.split())
+    assert "Traceback" not in answer.err
+
+
 def test_what_is_no_id_is_a_usage_error() -> None:
     answer = filaviva("jobs", "get", "seven")
 

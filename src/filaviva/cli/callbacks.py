@@ -6,6 +6,7 @@ import typer
 
 from filaviva.callbacks.serving import secrets
 from filaviva.cli import here
+from filaviva.cli.choices import tenant_name
 from filaviva.cli.output import Json, show_json
 from filaviva.cli.submitting import CallbackEnvironment
 from filaviva.errors import ConfigurationError
@@ -27,7 +28,7 @@ def _group() -> None:
 @app.command()
 def secret(
     *,
-    tenant: Annotated[str, typer.Option(help="Whose receivers.")] = "default",
+    tenant: Annotated[str, typer.Option(help="Whose receivers.", callback=tenant_name)] = "default",
     json: Json = False,
 ) -> None:
     """Print the secret that a tenant's receivers verify with; two while they change to a new one.

@@ -5,8 +5,10 @@ from typing import Final, TypeVar, get_args
 
 import typer
 
+from filaviva.handler import QUEUE
 from filaviva.operations.words import DeadReason, GroupState, JobState, LetterState
 from filaviva.outcome import ErrorClass
+from filaviva.tenants import EXPECTED, is_tenant
 
 JOB_STATES: Final[tuple[str, ...]] = get_args(JobState)
 GROUP_STATES: Final[tuple[str, ...]] = get_args(GroupState)
@@ -27,3 +29,21 @@ def one_of(known: Sequence[str]) -> Callable[[Given], Given]:
         return given
 
     return check
+
+
+def tenant_name(given: str) -> str:
+    """Refuse what no tenant can be called: an option's callback."""
+    if not is_tenant(given):
+        raise typer.BadParameter(f"found {given!r}, expected {EXPECTED}")
+    return given
+
+
+def queue_names(given: list[str] | None) -> list[str] | None:
+    """Refuse what no handler's queue can be called: an option's callback."""
+    for name in given or ():
+        if not QUEUE.fullmatch(name):
+            raise typer.BadParameter(
+                f"found {name!r}, expected a lower-case letter, then up to 39 letters, digits, "
+                "'_' or '-'"
+            )
+    return given

@@ -10,7 +10,7 @@ import typer
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.cli import acting, canceling, erasing, links, retrying, submitting, watching
-from filaviva.cli.choices import JOB_STATES, one_of
+from filaviva.cli.choices import JOB_STATES, one_of, tenant_name
 from filaviva.cli.exits import FAILED
 from filaviva.cli.ids import identifier, optional
 from filaviva.cli.output import DryRun, Json, Yes, show_facts, show_json, show_list, show_page
@@ -29,7 +29,7 @@ app = typer.Typer(
 app.command()(links.link)
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
-Tenant = Annotated[str, typer.Option(help="Whose jobs.")]
+Tenant = Annotated[str, typer.Option(help="Whose jobs.", callback=tenant_name)]
 # More attempts than allowed look like a fault, and are none.
 _MORE_ATTEMPTS = (
     "more attempts than max attempts: a replay or retry gives a fresh allowance, "

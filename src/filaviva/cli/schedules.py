@@ -9,7 +9,7 @@ import typer
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.cli import acting, submitting
-from filaviva.cli.choices import one_of
+from filaviva.cli.choices import one_of, tenant_name
 from filaviva.cli.ids import optional
 from filaviva.cli.output import DryRun, Json, Yes, ask, show_facts, show_json, show_page
 from filaviva.cron import MISSED, OVERLAPS
@@ -30,7 +30,7 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name or its id.")]
-Tenant = Annotated[str, typer.Option(help="Whose schedules.")]
+Tenant = Annotated[str, typer.Option(help="Whose schedules.", callback=tenant_name)]
 _COLUMNS = ("name", "cron", "timeZone", "type", "enabled", "nextFireAt", "lastFiredAt", "error")
 
 

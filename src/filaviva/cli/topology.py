@@ -11,6 +11,7 @@ from filaviva.broker import drift
 from filaviva.broker.drift import NOTHING, Drift, Present
 from filaviva.broker.topology import Declarations
 from filaviva.cli import acting
+from filaviva.cli.choices import queue_names
 from filaviva.cli.exits import FAILED
 from filaviva.cli.here import environment
 from filaviva.cli.output import DryRun, Json, Yes, ask, show_json
@@ -27,7 +28,8 @@ app = typer.Typer(
 
 
 Queues = Annotated[
-    list[str] | None, typer.Option("--queue", help="Also this handler queue; repeat for more.")
+    list[str] | None,
+    typer.Option("--queue", callback=queue_names, help="Also this handler queue; repeat for more."),
 ]
 
 

@@ -21,14 +21,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from filaviva.database.tables import api_keys
 from filaviva.errors import Flaw, NotFound, Rejected
 from filaviva.operations import audit
+from filaviva.tenants import EXPECTED, is_tenant
 from filaviva_contracts.names import event_of
 
 SCOPES: Final = ("jobs:write", "jobs:read", "jobs:cancel", "dlq:read", "dlq:replay", "admin")
 
 _TOKEN = re.compile(r"fv_([0-9a-z]{12})_([0-9a-zA-Z_-]{40,64})", re.ASCII)
-_TENANT = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}", re.ASCII)
 _ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _REMEMBERED = 4096
+_LONGEST_NAME = 200
 
 
 # At most one write a minute and key, whatever the number of requests and processes.
@@ -93,7 +94,7 @@ async def create(  # noqa: PLR0913 - what a key is made of
     author: str = "system",
 ) -> CreatedKey:
     """Make a key and return its token, which is not stored and cannot be shown again."""
-    _check(tenant, scopes, expires_at)
+    _check(name, tenant, scopes, expires_at)
     key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(12))
     token = f"fv_{key_id}_{secrets.token_hex(32)}"
     wanted = sorted(set(scopes))
@@ -232,7 +233,7 @@ def _hash(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def _check(tenant: str, scopes: Sequence[str], expires_at: datetime | None) -> None:
+def _check(name: str, tenant: str, scopes: Sequence[str], expires_at: datetime | None) -> None:
     flaws = [
         Flaw(f"/scopes/{n}", f"found {scope!r}, expected one of {', '.join(SCOPES)}")
         for n, scope in enumerate(scopes)
@@ -240,8 +241,10 @@ def _check(tenant: str, scopes: Sequence[str], expires_at: datetime | None) -> N
     ]
     if not scopes:
         flaws.append(Flaw("/scopes", "found none, expected at least one"))
-    if not _TENANT.fullmatch(tenant):
-        flaws.append(Flaw("/tenant", "expected 1 to 100 letters, digits, '.', '_' or '-'"))
+    if not 1 <= len(name.strip()) <= _LONGEST_NAME:
+        flaws.append(Flaw("/name", f"expected 1 to {_LONGEST_NAME} characters"))
+    if not is_tenant(tenant):
+        flaws.append(Flaw("/tenant", f"expected {EXPECTED}"))
     if expires_at is not None and expires_at.tzinfo is None:
         flaws.append(Flaw("/expiresAt", "expected a time with its offset from UTC"))
     if flaws:

@@ -4,7 +4,6 @@ Before: a wish. After: the row and its audit entry are one commit; every process
 five seconds, usually at once. May happen twice: setting the same again changes nothing.
 """
 
-import re
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Final
@@ -17,8 +16,8 @@ from filaviva.database import tables
 from filaviva.errors import Flaw, NotFound, Rejected
 from filaviva.limits import EVERY, WHOLE
 from filaviva.operations import audit
+from filaviva.tenants import EXPECTED, is_tenant
 
-_TENANT: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}|\*", re.ASCII)
 _FIGURES: Final = ("per_minute", "burst", "queued", "running")
 _MOST: Final = 2**31 - 1
 
@@ -104,18 +103,22 @@ def place(tenant: str, subject: str) -> str:
 
 def _check(tenant: str, subject: str, given: dict[str, float]) -> None:
     flaws = [
-        Flaw(f"/{name}", f"found {value:g}, expected more than 0")
+        Flaw(f"/{name}", f"found {value}, expected {_least(name)}, at most {_MOST}")
         for name, value in given.items()
-        if not (0 < value <= _MOST or (name == "queued" and value == 0))
+        if not (0 < value <= _MOST or (value == 0 and name == "queued"))
     ]
     if not given:
         flaws.append(Flaw("", "expected at least one of perMinute, queued and running"))
     if "burst" in given and "per_minute" not in given:
         flaws.append(Flaw("/burst", "expected perMinute too: the burst belongs to it"))
-    if not _TENANT.fullmatch(tenant):
-        flaws.append(Flaw("/tenant", "expected 1 to 100 letters, digits, '.', '_' or '-', or '*'"))
+    if tenant != EVERY and not is_tenant(tenant):
+        flaws.append(Flaw("/tenant", f"expected {EXPECTED}, or '*'"))
     if tenant == EVERY and subject not in (WHOLE, EVERY):
         flaws.append(Flaw("/subject", "a subject belongs to one tenant, expected '*' or none"))
     if flaws:
         detail = "; ".join(f"{flaw.pointer[1:]} {flaw.detail}".strip() for flaw in flaws)
         raise Rejected("invalid_request", detail, status=422, flaws=flaws)
+
+
+def _least(name: str) -> str:
+    return "0 or more" if name == "queued" else "more than 0"  # 0: nothing may wait
