@@ -17,7 +17,7 @@ SERVICES = ["producer", "worker", "retry-scheduler", "dlq-handler"]
 def configuration() -> dict[str, Any]:
     program = Path(sys.executable).with_name("podman-compose")
     done = subprocess.run(
-        [program, "-f", ROOT / "compose.yaml", "config"],
+        [program, "-f", ROOT / "compose.yaml", "--profile", "observability", "config"],
         capture_output=True,
         text=True,
         check=True,
@@ -54,10 +54,36 @@ def test_every_mounted_file_is_there() -> None:
     mounts = [m for s in configuration()["services"].values() for m in s.get("volumes", [])]
     files = [mount.split(":")[0] for mount in mounts if mount.startswith("./")]
     assert files
-    assert all((ROOT / file).is_file() for file in files)
+    assert all((ROOT / file).exists() for file in files)
 
 
 def test_every_port_listens_on_loopback_only() -> None:
     ports = [port for s in configuration()["services"].values() for port in s.get("ports", [])]
     assert ports
     assert all(str(port).startswith("127.0.0.1:") for port in ports)
+
+
+def test_what_is_scraped_and_alerted_is_a_service_with_that_port() -> None:
+    services = configuration()["services"]
+    told = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+
+    jobs = {job["job_name"]: job for job in told["scrape_configs"]}
+    for name in SERVICES:
+        (where,) = jobs[name]["dns_sd_configs"]
+        assert where["names"] == [name]
+        assert f"127.0.0.1:{where['port']}:{where['port']}" in services[name]["ports"]
+        assert jobs[name]["relabel_configs"] == [{"target_label": "app", "replacement": "filaviva"}]
+    (alerting,) = told["alerting"]["alertmanagers"][0]["static_configs"]
+    assert alerting["targets"][0].split(":")[0] in services
+
+
+def test_grafana_finds_its_data_sources_and_dashboards() -> None:
+    folder = ROOT / "deploy/grafana/provisioning"
+    sources = yaml.safe_load((folder / "datasources/filaviva.yml").read_text())["datasources"]
+    (provider,) = yaml.safe_load((folder / "dashboards/filaviva.yml").read_text())["providers"]
+
+    mounts = configuration()["services"]["grafana"]["volumes"]
+    assert any(mount.split(":")[1] == provider["options"]["path"] for mount in mounts)
+    assert [source["type"] for source in sources] == ["prometheus", "grafana-postgresql-datasource"]
+    assert sources[0]["url"] == "http://prometheus:9090"
+    assert not provider["allowUiUpdates"]

@@ -19,6 +19,7 @@ def main() -> int:
         return _refused(missing)
     try:
         require("prometheus", present="promtool")
+        require("prometheus-alertmanager", present="prometheus-alertmanager")
     except Missing as missing:  # only the tests of the rules and dashboards ask for it
         if os.environ.get("CI"):
             return _refused(missing)

@@ -1,0 +1,98 @@
+"""A real Alertmanager tells the same Slack, once, what wants somebody, and when it is over."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fixtures.journey import free_port
+from fixtures.slack import SlackStandIn
+from fixtures.stacks import until
+
+CONFIGURATION = Path(__file__).parents[2] / "deploy/alertmanager/alertmanager.yml"
+
+
+@pytest.fixture
+def alertmanager(slack: SlackStandIn, tmp_path: Path) -> Iterator[str]:
+    """The URL of an Alertmanager with our configuration, which waits for nothing."""
+    program = shutil.which("prometheus-alertmanager")
+    if program is None:
+        if os.environ.get("CI"):
+            pytest.fail("prometheus-alertmanager is not installed: run `make servers`")
+        pytest.skip("prometheus-alertmanager is not installed: run `make servers` as root")
+    (tmp_path / "webhook").write_text(slack.url)
+    told = yaml.safe_load(CONFIGURATION.read_text())
+    told["receivers"][1]["slack_configs"][0]["api_url_file"] = str(tmp_path / "webhook")
+    for route in (told["route"], *told["route"]["routes"]):
+        route |= {"group_wait": "0s", "group_interval": "1s"}
+    (tmp_path / "alertmanager.yml").write_text(yaml.safe_dump(told))
+    url = f"http://127.0.0.1:{free_port()}"
+    process = subprocess.Popen(
+        [
+            program,
+            f"--config.file={tmp_path / 'alertmanager.yml'}",
+            f"--storage.path={tmp_path / 'data'}",
+            f"--web.listen-address={url.removeprefix('http://')}",
+            "--cluster.listen-address=",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: _answers(f"{url}/-/ready"), seconds=30, what="Alertmanager")
+        yield url
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - our own server
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def alert(url: str, name: str, severity: str, *, over: bool = False) -> None:
+    """Tell of an alert as Prometheus does."""
+    moment = datetime.now(UTC) - timedelta(seconds=5)
+    body = {
+        "labels": {"alertname": name, "severity": severity},
+        "annotations": {"summary": f"{name} says so", "runbook_url": f"https://x.test/{name}.md"},
+        "startsAt": moment.isoformat(),
+        "generatorURL": "https://x.test/graph",
+        **({"endsAt": (moment + timedelta(seconds=1)).isoformat()} if over else {}),
+    }
+    request = urllib.request.Request(  # noqa: S310 - our own server
+        f"{url}/api/v2/alerts",
+        data=json.dumps([body]).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    urllib.request.urlopen(request, timeout=5).close()  # noqa: S310 - our own server
+
+
+def test_an_alert_is_told_once_and_so_is_its_end(alertmanager: str, slack: SlackStandIn) -> None:
+    alert(alertmanager, "FilavivaDeadLettersNew", "info")
+    alert(alertmanager, "FilavivaBrokerDown", "page")
+    alert(alertmanager, "FilavivaOutboxStuck", "page")  # its cause is known
+
+    until(lambda: slack.posts, seconds=20, what="a message")
+    time.sleep(1.5)  # whatever else would be told
+    (told,) = slack.posts
+    text = json.dumps(told)
+    assert "FilavivaBrokerDown says so" in text
+    assert "https://x.test/FilavivaBrokerDown.md" in text
+    assert "rotating_light" in text
+
+    alert(alertmanager, "FilavivaBrokerDown", "page", over=True)
+    until(lambda: len(slack.posts) > 1, seconds=20, what="its end")
+    assert "white_check_mark" in json.dumps(slack.posts[1])
