@@ -88,12 +88,25 @@ def _handler(release: int, version: int) -> Any:
     return extract
 
 
+def subscriber(kind: str, number: int, *, versions: tuple[int, ...]) -> App:
+    """Make one release that handles these versions as an event."""
+    app = App(kind, tables=tables)
+    known = contracts(f"{kind}.extract")
+    for version in versions:
+        handler = _handler(number, version)
+        app.on_event(known[version - 1], queue=kind, policy=POLICY, name="note")(handler)
+    return app
+
+
 archive_1 = release("archive", 1, versions=(1,))
 archive_2 = release("archive", 2, versions=(2,), upcast=True)
 archive_3 = release("archive", 3, versions=(2,))
 
 future_2 = release("future", 2, versions=(2,))
 future_3 = release("future", 3, versions=(2, 3))
+
+notice_2 = subscriber("notice", 2, versions=(2,))
+notice_3 = subscriber("notice", 3, versions=(2, 3))
 
 rolling_1 = release("rolling", 1, versions=(1,))
 rolling_2 = release("rolling", 2, versions=(2,), upcast=True)

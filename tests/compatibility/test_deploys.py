@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
+import aio_pika
 import httpx2
 import pytest
 import pytest_asyncio
@@ -15,6 +16,7 @@ from compatibility import releases
 from filaviva.database import connect
 from filaviva.operations.in_flight import in_flight
 from filaviva.operations.setup import setup
+from filaviva_contracts import Envelope
 from fixtures.command_line import CommandLine, Result
 from fixtures.journey import Journey, Service
 from fixtures.slack import SlackStandIn
@@ -85,6 +87,17 @@ class Site:
         # The registry hears of a new version within moments.
         job: UUID = await until(accepted, seconds=20, every=0.05)
         return job
+
+    async def announce(self, kind: str, version: int, *urls: str) -> None:
+        """Publish one event for each address straight to the broker."""
+        async with await aio_pika.connect(self.journey.vhost) as connection:
+            channel = await connection.channel(publisher_confirms=True)
+            exchange = await channel.get_exchange("filaviva.events", ensure=False)
+            for url in urls:
+                name = f"{kind}.extract.v{version}"
+                text = json.dumps(data(version, url))
+                event = Envelope(id=url, source="/files", type=name, data=text)
+                await exchange.publish(aio_pika.Message(event.encode()), name)
 
     async def extracted(self, *jobs: UUID) -> dict[UUID, list[tuple[int, int]]]:
         """Give the effects of each job: which release had it, reading which version."""
@@ -187,6 +200,39 @@ async def test_a_version_before_its_worker_waits_with_one_alert_and_goes_on_by_i
     assert len(await site.letters("future")) == 4
     rows = [await site.journey.row(job) for job in early]
     assert {row["attempt"] for row in rows} == {1}
+
+
+async def test_an_event_before_its_handler_waits_and_goes_on_by_itself(site: Site) -> None:
+    await site.publish("notice_2")
+    await site.worker("notice_2")
+    told = len(site.journey.slack.posts)
+    urls = addresses("noticed", 3)
+
+    await site.announce("notice", 3, *urls)
+
+    async def lettered() -> bool:
+        return len(await site.letters("notice")) == 3
+
+    await until(lettered, seconds=30)
+    assert {row["reason"] for row in await site.letters("notice")} == {"unsupported_version"}
+    await site.publish("notice_3")
+    await site.worker("notice_3")
+
+    async def noted() -> list[Any]:
+        return await site.journey.fetch(
+            "SELECT read_as FROM releases.extracted WHERE url = ANY($1)", urls
+        )
+
+    await until(noted, seconds=30)
+    await until(lambda: len(site.journey.slack.posts) > told, seconds=20)
+
+    async def all_done() -> bool:
+        letters = {row["status"] for row in await site.letters("notice")}
+        return letters == {"resolved"} and len(await noted()) == 3
+
+    await until(all_done, seconds=30)
+    assert {row["read_as"] for row in await noted()} == {3}
+    assert len(site.journey.slack.posts) == told + 1
 
 
 _BREATH = 0.05
