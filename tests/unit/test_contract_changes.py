@@ -353,6 +353,17 @@ def test_a_schema_from_another_generator_is_read_too() -> None:
     assert verdict(compare(before, after)) == (OK, NO)
 
 
+def test_members_of_a_union_that_overlap_are_laid_beside_themselves() -> None:
+    one = {
+        "type": "object",
+        "properties": {"a": {"type": "boolean"}},
+        "additionalProperties": False,
+    }
+    two = {"type": "object", "properties": {}, "additionalProperties": False}
+
+    assert compare({"anyOf": [one, two]}, {"anyOf": [one, two]}) == ()
+
+
 def test_what_nobody_can_decide_is_refused() -> None:
     before: dict[str, Any] = {"type": "string"}
     after = {"type": "string", "not": {"const": "x"}}

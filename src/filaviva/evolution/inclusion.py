@@ -43,6 +43,9 @@ class Inclusion:
         candidates = _candidates(sent, accepted)
         if not candidates:
             return [_other_type(sent, accepted, path)]
+        form = expanded(sent.schema, sent.document)
+        # Of several that take it, the one it was: so what is laid side by side is the same thing.
+        candidates.sort(key=lambda each: expanded(each.schema, each.document) != form)
         return min((self._typed(sent, each, path) for each in candidates), key=_weight)
 
     def _typed(self, sent: Node, accepted: Node, path: str) -> list[Found]:
