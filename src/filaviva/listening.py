@@ -15,15 +15,22 @@ from filaviva.service import first_of, wait
 
 log = structlog.get_logger("filaviva")
 _PAUSE = 1.0
+_EVERY = 30.0  # seconds between two looks at whether the server is still there
 
 
 class Listening:
     """Call `heard` with the payload of each notification on a channel; None: some may be missed."""
 
     def __init__(
-        self, engine: AsyncEngine, channel: str, heard: Callable[[str | None], None]
+        self,
+        engine: AsyncEngine,
+        channel: str,
+        heard: Callable[[str | None], None],
+        *,
+        every: float = _EVERY,
     ) -> None:
         self._engine = engine
+        self._every = every
         self._channel = channel
         self._heard = heard
 
@@ -45,7 +52,9 @@ class Listening:
             connection.add_termination_listener(lambda _: ended.set())
             await connection.add_listener(self._channel, self._notified)
             self._heard(None)
-            await first_of(stop, ended)
+            while not (stop.is_set() or ended.is_set()):
+                await first_of(stop, ended, seconds=self._every)
+                await connection.fetchval("SELECT 1")  # a server that vanished says no goodbye
 
     def _notified(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         self._heard(payload)

@@ -9,14 +9,23 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 # libpq options that asyncpg takes as keyword arguments of another name or place.
 _SERVER_SETTINGS = frozenset({"application_name", "search_path", "options"})
+# A server that is frozen, or gone without a word, ends no statement: then we do, after its limit.
+_PATIENCE = 35.0
 
 
 def connect(
-    url: str, *, name: str, size: int = 10, scans: bool = False, **options: Any
+    url: str,
+    *,
+    name: str,
+    size: int = 10,
+    scans: bool = False,
+    patience: float = _PATIENCE,
+    **options: Any,
 ) -> AsyncEngine:
     """Make an engine for a libpq style URL; `name` is what `pg_stat_activity` shows.
 
-    READ COMMITTED, no statement outlives 30 s, no lock is awaited longer than 2 s. `scans`: whole
+    READ COMMITTED, no statement outlives 30 s, no lock is awaited longer than 2 s, and a server
+    that does not answer for so many seconds (`patience`) is as good as absent. `scans`: whole
     tables may be read where the planner finds that cheapest, as users' own queries may want.
     """
     address, arguments = driver_url(url)
@@ -40,7 +49,12 @@ def connect(
         pool_timeout=10,
         pool_pre_ping=False,
         isolation_level="READ COMMITTED",
-        connect_args={"server_settings": settings, "timeout": 10, **arguments},
+        connect_args={
+            "server_settings": settings,
+            "timeout": 10,
+            "command_timeout": patience,
+            **arguments,
+        },
         **options,
     )
 

@@ -43,7 +43,7 @@ class Line:
 
     def sound_after(self, error: BaseException) -> bool:
         """Tell whether the server refused something and the connection is as good as before."""
-        refused = isinstance(error, Exception)
+        refused = isinstance(error, Exception) and not isinstance(error, TimeoutError)
         return refused and not self._driver.is_closed() and not self._driver.is_in_transaction()
 
     def cut(self) -> None:
@@ -87,6 +87,8 @@ class Lines:
             await line.execute("BEGIN")
             try:
                 yield line
+            except TimeoutError:
+                raise  # nobody would answer a ROLLBACK either: the line is cut
             except Exception:
                 with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
                     await line.execute("ROLLBACK")
