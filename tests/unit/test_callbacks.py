@@ -6,6 +6,8 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import socket
+import threading
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -109,6 +111,27 @@ async def test_a_name_that_leads_inside_is_refused_even_beside_a_public_address(
     leads_to(monkeypatch, ["8.8.8.8", "10.0.0.1"])
     with pytest.raises(Terminal, match=r"shop\.example is at 10\.0\.0\.1"):
         await look_up("shop.example", 443)
+
+
+async def test_name_servers_that_do_not_answer_keep_no_other_works_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Among that work is the end of processes that somebody has canceled.
+    answering = threading.Event()
+
+    def silent(*_: Any, **__: Any) -> Any:
+        answering.wait(20)
+        raise OSError("no name server answers")
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    looking = [asyncio.create_task(look_up("shop.example", 443)) for _ in range(40)]
+    await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(5):
+            await asyncio.to_thread(int)
+    finally:
+        answering.set()
+        await asyncio.gather(*looking, return_exceptions=True)
 
 
 def verified(secret: str, got: dict[str, str], body: bytes, *, now: float) -> Any:
@@ -235,17 +258,16 @@ async def test_the_connection_goes_to_the_address_that_was_checked(
 
 
 def leads_to(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str]:
-    """Let the loop's resolver give these addresses, one answer after the other; what was asked."""
-    loop = asyncio.get_running_loop()
-    real = loop.getaddrinfo
+    """Let the resolver give these addresses, one answer after the other; what was asked."""
+    real = socket.getaddrinfo
     asked: list[str] = []
 
-    async def resolve(host: Any, port: Any, **rest: Any) -> Any:
+    def resolve(host: Any, port: Any, *more: Any, **rest: Any) -> Any:
         asked.append(str(host))
         if host != "shop.example":
-            return await real(host, port, **rest)
+            return real(host, port, *more, **rest)
         found = answers[min(asked.count("shop.example"), len(answers)) - 1]
         return [(2, 1, 6, "", (address, port)) for address in found]
 
-    monkeypatch.setattr(loop, "getaddrinfo", resolve)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
     return asked

@@ -6,6 +6,8 @@ A name that is looked up again for the connection may lead somewhere else by the
 import asyncio
 import ipaddress
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, TypeAlias
 
@@ -22,6 +24,10 @@ _NOT_PUBLIC: Final = tuple(
     ipaddress.ip_network(one)
     for one in ("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "3fff::/20", "fec0::/10")
 )
+
+# Threads of their own: a name server that does not answer keeps one for half a minute, whoever
+# waits for it. The loop's own threads do what must not wait.
+_LOOKING: Final = ThreadPoolExecutor(max_workers=32, thread_name_prefix="callback names")
 
 
 def is_public(address: Address) -> bool:
@@ -47,8 +53,8 @@ async def look_up(host: str, port: int, *, allow_private: bool = False) -> str:
 
     OSError when it cannot be looked up now.
     """
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_LOOKING, ask)
     addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
     if not addresses:
         raise OSError(f"{host} has no address")
