@@ -22,6 +22,7 @@ from filaviva.database.transaction import transact
 from filaviva.operations.requeue import requeue
 from filaviva.operations.submit import Submitter
 from filaviva.outcome import Failure, Retry
+from filaviva.turns import OPEN
 from filaviva_retry_scheduler import deadlines, moved, parked
 from filaviva_retry_scheduler.decide import decide
 from filaviva_worker.claim import claim
@@ -146,12 +147,12 @@ async def test_what_is_swept_parked_moved_and_lost_writes_its_events_under_the_l
     await morgue.worker(
         queues="ARRAY['llm']", reads="""'[{"type": "invoice.extract", "min": 1, "max": 2}]'"""
     )
-    await stations.do(lambda c: parked.release_readable(c, limit=9, alive_seconds=30))
+    await stations.do(lambda c: parked.release_readable(c, OPEN, limit=9, alive_seconds=30))
     missing = await morgue.queued(parked_reason="'queue_missing'")
-    await stations.do(lambda c: parked.release_on(c, ["llm"], limit=9))
+    await stations.do(lambda c: parked.release_on(c, OPEN, ["llm"], limit=9))
     astray = await morgue.queued(queue="'old'")
     await morgue.policy()
-    await stations.do(lambda c: moved.follow(c, limit=9))
+    await stations.do(lambda c: moved.follow(c, OPEN, limit=9))
 
     for job, events in (
         (late, 1),
