@@ -121,6 +121,24 @@ async def test_a_free_place_is_found_behind_a_thousand_subjects_that_have_none(j
     assert [row.job_id for row in rows] == [free]
 
 
+async def test_a_flood_of_high_priority_does_not_keep_the_low_for_ever(jobs: Jobs) -> None:
+    limits = held(jobs.engine, acme=1)
+    high = {"tenant": "'acme'", "parked_reason": "'limit'", "priority": 8}
+    low = await jobs.queued(
+        **{**high, "priority": 0}, created_at="clock_timestamp() - interval '15 minutes'"
+    )
+    before = await jobs.queued(**high, created_at="clock_timestamp() - interval '6 minutes'")
+    after = await jobs.queued(**high, created_at="clock_timestamp() - interval '4 minutes'")
+
+    order = []
+    for _ in range(3):
+        (row,) = await release(jobs, limits)
+        order.append(row.job_id)
+        await jobs.all("UPDATE filaviva.jobs SET state = 'canceled' WHERE id = :id", id=row.job_id)
+
+    assert order == [before, low, after]
+
+
 async def test_every_end_of_a_run_releases_the_next_and_not_one_more(jobs: Jobs) -> None:
     limits = held(jobs.engine, acme=2)
     ids = [await jobs.queued(tenant="'acme'") for _ in range(10)]

@@ -17,12 +17,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from filaviva import outbox
 from filaviva.database.fetch import fetch
 from filaviva.limits import TenantLimits
+from filaviva.operations.submission import PRIORITIES
 from filaviva.outbox import OutboxRow
 from filaviva.wakeups import wake_up
 
 PARKED: Final = "limit"
 MOST: Final = 200  # released at once where nothing limits it any more
 _SUBJECTS: Final = 1000  # of a tenant, in one look
+# By how many seconds an urgent job may be younger, and still goes first.
+_BEHIND: Final = {PRIORITIES["high"]: 0.0, PRIORITIES["normal"]: 120.0, PRIORITIES["low"]: 600.0}
 
 Whose: TypeAlias = tuple[str, str]  # tenant; subject, or "" for none
 
@@ -82,14 +85,22 @@ mine AS MATERIALIZED (
 UPDATE filaviva.jobs SET parked_reason = 'limit', updated_at = clock_timestamp()
 FROM mine WHERE jobs.id = mine.id
 """
+# Each class in the order of the index; who is of low priority comes at last, since those that are
+# submitted long after him are behind him.
 _RELEASE = """
-WITH chosen AS MATERIALIZED (
-    SELECT picked.id FROM unnest($2::text[], $3::int[]) AS x(subject, room)
+WITH offered AS MATERIALIZED (
+    SELECT x.subject, x.room, picked.id, picked.turn
+    FROM unnest($2::text[], $3::int[]) AS x(subject, room)
+    CROSS JOIN unnest($5::smallint[], $6::float8[]) AS class(priority, seconds)
     CROSS JOIN LATERAL (
-        SELECT id, priority FROM filaviva.jobs
+        SELECT id, created_at + class.seconds * interval '1 second' AS turn FROM filaviva.jobs
         WHERE parked_reason = 'limit' AND tenant = $1 AND coalesce(jobs.subject, '') = x.subject
-        ORDER BY priority DESC, id LIMIT x.room) AS picked
-    ORDER BY picked.priority DESC, picked.id LIMIT $4),
+            AND jobs.priority = class.priority
+        ORDER BY id LIMIT x.room) AS picked),
+allowed AS MATERIALIZED (
+    SELECT id, turn, room, row_number() OVER (PARTITION BY subject ORDER BY turn, id) AS nth
+    FROM offered),
+chosen AS MATERIALIZED (SELECT id FROM allowed WHERE nth <= room ORDER BY turn, id LIMIT $4),
 locked AS MATERIALIZED (
     SELECT id, state, parked_reason FROM filaviva.jobs
     WHERE id = ANY(ARRAY(SELECT id FROM chosen)) ORDER BY id FOR NO KEY UPDATE)
@@ -154,7 +165,8 @@ async def release(
     rooms = await _rooms(connection, limits, running, tenant, most) if most else {}
     rows: list[Any] = []
     if rooms:
-        arguments = (tenant, [*rooms], [*rooms.values()], most)
+        behind = ([*_BEHIND], [*_BEHIND.values()])
+        arguments = (tenant, [*rooms], [*rooms.values()], most, *behind)
         found = await connection.exec_driver_sql(_RELEASE, arguments)
         rows = list(found.mappings())
     still = [(row[0], row[1]) for row in coming] + [(row["job_id"], row["epoch"]) for row in rows]
