@@ -13,9 +13,11 @@ import pytest
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva.errors import InvalidOutput, LeaseLost, Retryable
+from filaviva.database import connect
+from filaviva.errors import InvalidOutput, LeaseLost, Retryable, Terminal
 from filaviva_worker.context import LiveContext
 from filaviva_worker.live import Ending, Live
+from fixtures.amqp import Proxy
 from fixtures.retrying import Jobs
 from fixtures.running import claimed, tools
 
@@ -308,6 +310,40 @@ async def test_no_step_starts_while_the_database_is_out_of_reach(
     assert read.runs == 0
 
 
+async def test_our_own_database_is_not_told_as_an_error_of_the_handler(
+    jobs: Jobs, database: str, context_of: Making
+) -> None:
+    job, read = await jobs.running(), Counted()
+    async with Proxy(database) as way:
+        engine = connect(way.url, name="test", size=1)
+        ctx = await context_of(job, engine=engine)
+        way.close()
+
+        with pytest.raises(Retryable, match="'read' was not started: the database is out of reach"):
+            await ctx.step("read", read)
+        await engine.dispose()
+
+    assert read.runs == 0
+
+
+async def test_the_error_of_a_step_is_told_though_it_cannot_be_stored(
+    jobs: Jobs, database: str, context_of: Making
+) -> None:
+    engine = connect(database, name="test", size=1)
+    engine.sync_engine.pool._timeout = 0.1  # type: ignore[attr-defined] # noqa: SLF001 - sooner
+    ctx = await context_of(await jobs.running(), engine=engine)
+
+    async def refuse() -> int:
+        held.append(await engine.connect())  # nobody gets the only connection any more
+        raise Terminal("this one is told")
+
+    held: list[AsyncConnection] = []
+    with pytest.raises(Terminal, match="this one is told"):
+        await ctx.step("read", refuse)
+    await held[0].close()
+    await engine.dispose()
+
+
 async def test_a_step_costs_what_its_model_calls_cost(jobs: Jobs, context_of: Making) -> None:
     job = await jobs.running()
     ctx = await context_of(job)
@@ -403,5 +439,5 @@ async def test_a_step_is_not_kept_waiting_for_a_database_once_the_lease_must_be_
         return 7
 
     ctx = await context_of(job, engine=engine, lease_is_fresh=lambda: fresh)
-    with pytest.raises(ConnectionRefusedError):
+    with pytest.raises(Retryable, match="was not stored: the database is out of reach"):
         await ctx.step("read", read)

@@ -3,8 +3,8 @@
 import asyncio
 import hashlib
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from decimal import Decimal
 from functools import lru_cache
@@ -20,7 +20,7 @@ from filaviva import failpoints, tracing
 from filaviva.broker.connection import Backoff
 from filaviva.canonical import storable
 from filaviva.context import Context
-from filaviva.database.transaction import DATABASE_ERRORS, transact, transient
+from filaviva.database.transaction import DATABASE_ERRORS, transact, transient, unreachable
 from filaviva.errors import CancelRequested, LeaseLost, Retryable
 from filaviva.outcome import Effect
 from filaviva.shape import Shape
@@ -115,12 +115,13 @@ class LiveContext(Context):
             text = output.encode(value, limit=self._tools.max_result_bytes)
         except BaseException:
             # The error that ended the step is the one to tell.
-            with suppress(LeaseLost, *self._tools.database_away):
+            with suppress(LeaseLost, *DATABASE_ERRORS):
                 await asyncio.shield(self.finish_step(name, "failed"))
             raise
         finally:
             _current_step.reset(token)
-        await _to_its_end(self.finish_step(name, "succeeded", text))
+        with _within_reach(f"step {name!r} was not stored"):
+            await _to_its_end(self.finish_step(name, "succeeded", text))
         return value
 
     async def begin_step(
@@ -128,16 +129,18 @@ class LiveContext(Context):
     ) -> str | None:
         """Give the stored output (JSON text) of a finished step, or record that it runs now."""
         self._may_go_on(name)
-        steps = self._checkpoints()
-        async with self._tools.engine.connect() as connection:
-            saved = await steps.saved(connection, name)
+        steps, untouched = self._checkpoints(), f"step {name!r} was not started"
+        with _within_reach(untouched):
+            async with self._tools.engine.connect() as connection:
+                saved = await steps.saved(connection, name)
         if saved is not None:
             self._spans.reused(name, tool)
             return saved.output or "null"
         failpoints.passing("step.before")
         try:
-            async with self._tools.engine.begin() as connection:
-                twice = await steps.begin(connection, name, tool=tool, input_hash=_hash(inputs))
+            with _within_reach(untouched):
+                async with self._tools.engine.begin() as connection:
+                    twice = await steps.begin(connection, name, tool=tool, input_hash=_hash(inputs))
         except CancelRequested:
             self._live.end(Ending.CANCELED)  # the row says so before anybody told us
             self.noticed = True
@@ -183,9 +186,11 @@ class LiveContext(Context):
         said = None if message is None else storable(message, _LONGEST_MESSAGE)
         shown = to_json({"done": done, "total": total, "message": said}).decode()
         arguments = (self.job_id, self._job.fence, shown)
-        async with self._tools.autocommit.connect() as connection:
-            if (await connection.exec_driver_sql(_PROGRESS, arguments)).first() is None:
-                raise LeaseLost(f"job {self.job_id} is not ours any more")
+        with _within_reach("the progress was not stored"):
+            async with self._tools.autocommit.connect() as connection:
+                shown_to = (await connection.exec_driver_sql(_PROGRESS, arguments)).first()
+        if shown_to is None:
+            raise LeaseLost(f"job {self.job_id} is not ours any more")
         self._tools.notifier.changed((self.job_id,))
 
     async def record_call(
@@ -237,6 +242,17 @@ def _check_number(name: str, found: object) -> None:
     if not fits or not -_LARGEST <= found <= _LARGEST:  # type: ignore[operator] # a number by now
         shown = "a very long number" if fits and isinstance(found, int) else repr(found)[:40]
         raise TypeError(f"ctx.progress: found {name}={shown}, expected a number up to {_LARGEST}")
+
+
+@contextmanager
+def _within_reach(what: str) -> Iterator[None]:
+    """Say in our words that our own database is away: the handler's author has no part in it."""
+    try:
+        yield
+    except DATABASE_ERRORS as away:
+        if not unreachable(away):
+            raise
+        raise Retryable(f"{what}: the database is out of reach") from away
 
 
 def idempotency_key(job_id: UUID, revision: int, name: str) -> str:

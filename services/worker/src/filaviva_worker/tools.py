@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.notify import Notifier
@@ -30,7 +29,6 @@ class Tools:
     max_result_bytes: int
     bound_model: Bounded = field(default_factory=lambda: Bounded(100))
     bound_step: Bounded = field(default_factory=lambda: Bounded(300))
-    database_away: tuple[type[Exception], ...] = field(default=(DBAPIError, OSError, TimeoutError))
 
     def count_step(self, job_type: str, name: str, state: str) -> None:
         """Count an executed step."""
