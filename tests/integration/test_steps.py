@@ -261,8 +261,7 @@ async def test_a_stale_worker_does_not_undo_a_step_that_its_successor_runs(
     fresh = await context_of(job)
     await fresh.begin_step("read")
 
-    with pytest.raises(LeaseLost):
-        await stale.finish_step("read", "failed")
+    await stale.finish_step("read", "failed")
     await fresh.finish_step("read", "succeeded", '"mine"')
 
     (step,) = await steps_of(jobs, job)

@@ -114,14 +114,11 @@ class LiveContext(Context):
                     value = await value
             text = output.encode(value, limit=self._tools.max_result_bytes)
         except BaseException:
-            # The error that ended the step is the one to tell.
-            with suppress(LeaseLost, *DATABASE_ERRORS):
-                await asyncio.shield(self.finish_step(name, "failed"))
+            await asyncio.shield(self.finish_step(name, "failed"))
             raise
         finally:
             _current_step.reset(token)
-        with _within_reach(f"step {name!r} was not stored"):
-            await _to_its_end(self.finish_step(name, "succeeded", text))
+        await _to_its_end(self.finish_step(name, "succeeded", text))
         return value
 
     async def begin_step(
@@ -151,30 +148,29 @@ class LiveContext(Context):
         return None
 
     async def finish_step(self, name: str, state: Any, output: str | None = None) -> None:
-        """Store what the step came to."""
-        steps = self._checkpoints()
-        worth = state == "succeeded"
+        """Store what the step came to; one that failed is told by its own error, stored or not."""
+        steps, late = self._checkpoints(), False
         self._spans.end(name, state)
-        late = await self._until_stored(
-            lambda on: steps.finish(on, name, state, output), worth=worth
-        )
+        if state == "failed":
+            self.failed_step = name
+            with suppress(LeaseLost, *DATABASE_ERRORS):
+                late = await transact(self._tools.engine, lambda on: steps.finish(on, name, state))
+        else:
+            with _within_reach(f"step {name!r} was not stored"):
+                late = await self._until_stored(lambda on: steps.finish(on, name, state, output))
         if late:
             self._tools.metrics.steps_after_cancel.inc()
         self._tools.count_step(self._job.type, name, state)
-        if state == "failed":
-            self.failed_step = name
         failpoints.passing("step.saved")
 
-    async def _until_stored(
-        self, write: Callable[[AsyncConnection], Awaitable[T]], *, worth: bool = True
-    ) -> T:
+    async def _until_stored(self, write: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         """Write, again while the lease lives: what is not stored is paid for twice, or untold."""
         backoff = Backoff(first=0.1, most=1)
         while True:
             try:
                 return await transact(self._tools.engine, write)
             except DATABASE_ERRORS as away:
-                if not (worth and self._tools.lease_is_fresh() and transient(away)):
+                if not (self._tools.lease_is_fresh() and transient(away)):
                     raise
             await asyncio.sleep(backoff.next())
 
