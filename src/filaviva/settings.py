@@ -92,7 +92,7 @@ class WorkerGroup(Group):
         default=(), description="comma-separated; empty: every queue of the app"
     )
     concurrency: int = Field(
-        default=100, ge=1, le=10_000, description="jobs at once in this process"
+        default=100, ge=1, le=10_000, description="jobs at once of each queue in this process"
     )
     lease_seconds: float = Field(
         default=15, ge=1, le=3600, description="how long a silent worker keeps its jobs"

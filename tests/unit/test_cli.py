@@ -118,6 +118,7 @@ def test_a_missing_setting_is_named_and_is_a_usage_error(
 
     assert answer.code == 2
     assert "FILAVIVA_POSTGRES__URL: found nothing" in answer.err
+    assert "in the folder where `filaviva dev` runs" in answer.err
 
 
 @pytest.fixture
@@ -125,7 +126,12 @@ def running_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A folder in which a stack says that it runs; the address of its database."""
     monkeypatch.chdir(tmp_path)
     postgres = "postgresql://dev@127.0.0.1:1/dev"
-    facts = {"postgres": postgres, "broker": "amqp://dev@127.0.0.1:1/", "brokerManagement": None}
+    facts = {
+        "api": "http://127.0.0.1:2",
+        "postgres": postgres,
+        "broker": "amqp://dev@127.0.0.1:1/",
+        "brokerManagement": None,
+    }
     (tmp_path / ".filaviva").mkdir()
     (tmp_path / ".filaviva" / "dev.json").write_text(json.dumps(facts))
     return postgres
@@ -140,6 +146,7 @@ def test_without_addresses_a_command_acts_on_the_stack_that_runs_here(running_he
     assert "127.0.0.1:1/ cannot be used" in seen.out
     assert "dev@127.0.0.1:1/dev cannot be used" in seen.out
     assert CommandLine(FILAVIVA_POSTGRES__URL=running_here)("doctor").code == 1
+    assert here.environment()["FILAVIVA_LINKS__BASE_URL"] == "http://127.0.0.1:2"
 
 
 def test_who_names_a_server_never_acts_on_half_of_the_stack_that_runs_here(

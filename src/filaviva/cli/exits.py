@@ -1,5 +1,6 @@
 """Exit codes: the one place that turns an error into a number and a sentence."""
 
+import re
 from math import ceil
 from typing import Final
 
@@ -22,6 +23,8 @@ UNREACHABLE: Final = 5
 
 _BY_STATUS: Final = {404: NOT_FOUND, 403: REFUSED, 409: REFUSED, 429: REFUSED}
 _SERVER: Final = 500
+_NO_SERVER: Final = re.compile("^FILAVIVA_(POSTGRES|BROKER)__URL: found nothing", re.MULTILINE)
+_NEXT: Final = "or run it in the folder where `filaviva dev` runs: there it needs no addresses"
 
 
 def exit_code(error: FilavivaError) -> int:
@@ -45,6 +48,8 @@ def explanation(error: FilavivaError) -> str:
     """Say what is wrong, each flaw of an input on a line of its own."""
     if isinstance(error, NotAdmitted):
         return f"FILAVIVA_BROKER__URL: {error}"
+    if isinstance(error, ConfigurationError) and _NO_SERVER.search(str(error)):
+        return f"{error}\n{_NEXT}"
     if not isinstance(error, Rejected):
         return str(error)
     when = "" if error.retry_after is None else f" (again in {ceil(error.retry_after)} s)"

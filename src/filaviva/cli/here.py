@@ -22,6 +22,7 @@ _NAMES: Final = {
     _POSTGRES: "postgres",
     _BROKER: "broker",
     "FILAVIVA_BROKER__MANAGEMENT_URL": "brokerManagement",
+    "FILAVIVA_LINKS__BASE_URL": "api",
 }
 
 
