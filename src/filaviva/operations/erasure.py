@@ -57,11 +57,6 @@ UPDATE filaviva.job_events SET data = (data - 'message') #- '{error,message}'
 WHERE job_id = ANY($1::uuid[]) AND (data ? 'message' OR data->'error' ? 'message')
 """,
     """
-UPDATE filaviva.job_events AS told SET data = (data - 'message') #- '{error,message}'
-FROM filaviva.jobs WHERE jobs.id = ANY($1::uuid[]) AND told.job_id = jobs.parent_id
-    AND told.data->>'jobId' = jobs.id::text
-""",
-    """
 UPDATE filaviva.dead_letters SET error = error - 'message', headers = '{}', raw = NULL
 WHERE job_id = ANY($1::uuid[])
 """,
@@ -93,6 +88,12 @@ UPDATE filaviva.jobs SET payload = 'null', result = NULL, progress = progress - 
 WHERE id = ANY($1::uuid[])
 """,
 )
+# What a batch that stays was told of this one item; a batch that goes has lost all of its messages.
+_TOLD: Final = """
+UPDATE filaviva.job_events AS told SET data = (data - 'message') #- '{error,message}'
+FROM filaviva.jobs WHERE jobs.id = $1 AND told.job_id = jobs.parent_id
+    AND told.data->>'jobId' = jobs.id::text
+"""
 # A handler's job type has its event before the colon.
 _OF_EVENTS = """
 SELECT tenant, payload::text FROM filaviva.jobs
@@ -132,6 +133,7 @@ async def erase(connection: AsyncConnection, job_id: UUID, reach: Reach, *, auth
     await _forget_contents(connection, ids)
     for statement in _ERASE:
         await connection.exec_driver_sql(statement, (ids,))
+    await connection.exec_driver_sql(_TOLD, (job_id,))
     await audit.record(
         connection,
         author=author,
