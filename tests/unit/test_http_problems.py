@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Annotated, Any
 
+import asyncpg
 import httpx2
 import pytest
 from fastapi import Depends
@@ -60,6 +61,9 @@ RAISED: list[tuple[Exception, int, str]] = [
     (Unreachable("away"), 503, "unavailable"),
     (ConnectionRefusedError("postgresql://user:secret@host"), 503, "unavailable"),
     (TimeoutError(), 503, "unavailable"),
+    (asyncpg.LockNotAvailableError("canceling secret"), 503, "overloaded"),
+    (asyncpg.QueryCanceledError("canceling secret"), 503, "overloaded"),
+    (asyncpg.DataError("secret"), 500, "internal_error"),
     (KeyError("secret"), 500, "internal_error"),
 ]
 

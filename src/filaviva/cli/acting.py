@@ -13,8 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.cli.here import environment
 from filaviva.database import connect, redacted
-from filaviva.database.transaction import DATABASE_ERRORS, code, transact, unreachable, words
-from filaviva.errors import ConfigurationError, FilavivaError, Unreachable
+from filaviva.database.transaction import (
+    DATABASE_ERRORS,
+    code,
+    transact,
+    transient,
+    unreachable,
+    words,
+)
+from filaviva.errors import ConfigurationError, FilavivaError, Rejected, Unreachable
 from filaviva.settings import FromEnvironment, PostgresSettings, read
 from filaviva.telemetry import logs
 
@@ -106,4 +113,7 @@ def _ours(error: Exception, url: str) -> FilavivaError:
     if isinstance(error, ProgrammingError) and code(error) in (_NO_TABLE, _NO_SCHEMA, _NO_COLUMN):
         detail = f"the database at {where} is not set up for this release: run `filaviva setup`"
         return ConfigurationError(detail)
+    if transient(error):
+        detail = "somebody else is at work on the same rows; nothing was changed, try again"
+        return Rejected("conflict", detail, status=409)
     return FilavivaError(f"the database at {where} refuses: {words(error)}")

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from filaviva.database.transaction import unreachable, words
+from filaviva.database.transaction import said, transient, unreachable, words
 from filaviva.errors import Flaw, Gone, NotFound, Rejected, Unreachable
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -204,10 +204,19 @@ def flaw(location: Sequence[str | int], detail: str) -> Flaw:
 
 async def _unreachable(request: Request, raised: Exception) -> Response:
     if not isinstance(raised, Unreachable) and not unreachable(raised):
-        raise raised
+        return _rivals(request, raised)
     log.warning("unavailable", path=request.url.path, why=words(raised)[:200])
     detail = "the database does not answer; nothing was changed that we know of, try again"
     return problem(request, 503, "unavailable", detail, retry_after=1)
+
+
+def _rivals(request: Request, raised: Exception) -> Response:
+    """Answer whom another request on the same rows kept waiting: what it wanted was undone."""
+    if not transient(raised):
+        raise raised
+    log.warning("overloaded", path=request.url.path, why=said(raised))
+    detail = "another request on the same job is at work; nothing was changed, try again"
+    return problem(request, 503, "overloaded", detail, retry_after=1)
 
 
 async def _gone(_: Request, __: Exception) -> Response:

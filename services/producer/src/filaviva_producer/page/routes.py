@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
-from filaviva.database.transaction import DATABASE_ERRORS, unreachable
+from filaviva.database.transaction import DATABASE_ERRORS, transient
 from filaviva.errors import NotFound, Rejected
 from filaviva.operations import jobs, timelines
 from filaviva.operations.jobs import Event, Item, Reach
@@ -78,7 +78,7 @@ class Page:
         except NotFound:
             return self._gone(words)
         except DATABASE_ERRORS as absent:
-            if not unreachable(absent):
+            if not transient(absent):
                 raise
             return self._away(words)
 
@@ -110,7 +110,7 @@ class Page:
         except NotFound:
             return self._gone(words, depth=1)
         except DATABASE_ERRORS as absent:
-            if not unreachable(absent):
+            if not transient(absent):
                 raise
             return self._away(words, depth=1)
         query = replace(wanted, note=note).query
