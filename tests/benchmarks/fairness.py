@@ -1,8 +1,8 @@
 """One tenant's backlog and the others: how long does a single job of somebody else take?
 
-`PYTHONPATH=tests .venv/bin/python -m benchmarks.fairness [--jobs 50000]`: a tenant submits its
-backlog, then other tenants submit one job each while it is worked off; once with turns, and once
-as if there were none.
+`PYTHONPATH=tests .venv/bin/python -m benchmarks.fairness [--jobs 50000] [--due]`: a tenant submits
+its backlog, then other tenants submit one job each while it is worked off; once with turns, and
+once as if there were none. With `--due` the backlog has a `runAt`, and all of it comes due at once.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
@@ -51,11 +52,15 @@ async def submitting(servers: Servers, *, fair: bool) -> AsyncIterator[Submitter
         await engine.dispose()
 
 
-async def backlog(submitter: Submitter, total: int) -> float:
-    """Submit one tenant's jobs; give the seconds that it took."""
+async def backlog(submitter: Submitter, total: int, *, due: bool) -> float:
+    """Submit one tenant's jobs; give the seconds that it took. `due`: for a moment after that."""
     started = time.perf_counter()
+    moment = datetime.now(UTC) + timedelta(seconds=10 + total / 1000) if due else None
     for begin in range(0, total, 2000):
-        many = [replace(submission(KIND, n), tenant="large") for n in range(begin, begin + 2000)]
+        many = [
+            replace(submission(KIND, n), tenant="large", not_before=moment)
+            for n in range(begin, begin + 2000)
+        ]
         await asyncio.gather(*(submitter.submit(one) for one in many))
     return time.perf_counter() - started
 
@@ -69,11 +74,13 @@ async def probe(submitter: Submitter, books: asyncpg.Connection, n: int) -> floa
     return time.perf_counter() - started
 
 
-async def measure(servers: Servers, total: int, *, fair: bool) -> tuple[Sequence[float], float]:
+async def measure(
+    servers: Servers, total: int, *, fair: bool, due: bool
+) -> tuple[Sequence[float], float]:
     """Give the probes' seconds, and the rate at which the backlog was worked off."""
     await reset(servers)
     books = await asyncpg.connect(servers.postgres.url)
-    await books.execute("TRUNCATE filaviva.turns")
+    await books.execute("TRUNCATE filaviva.turns, filaviva.upcoming")
     worker = servers.environment(
         FILAVIVA_WORKER__QUEUES=f"bench-{KIND}", FILAVIVA_WORKER__CONCURRENCY="100"
     )
@@ -82,7 +89,7 @@ async def measure(servers: Servers, total: int, *, fair: bool) -> tuple[Sequence
         keeping = "SELECT count(*) FROM filaviva.turn_keeper WHERE until > now()"
         await until(books, keeping, 1)
         submitter = await stack.enter_async_context(submitting(servers, fair=fair))
-        seconds = await backlog(submitter, total)
+        seconds = await backlog(submitter, total, due=due)
         print(f"    {total / seconds:8,.0f} submitted/s")
         stack.enter_context(service("filaviva_worker", worker))
         done = "SELECT count(*) FROM filaviva.jobs WHERE state = 'succeeded'"
@@ -99,10 +106,10 @@ async def measure(servers: Servers, total: int, *, fair: bool) -> tuple[Sequence
     return found, rate
 
 
-async def compare(servers: Servers, total: int) -> float:
+async def compare(servers: Servers, total: int, *, due: bool) -> float:
     """With turns and without; give the slowest probe with them."""
-    probes, rate = await measure(servers, total, fair=True)
-    (alone,), free = await measure(servers, total, fair=False)
+    probes, rate = await measure(servers, total, fair=True, due=due)
+    (alone,), free = await measure(servers, total, fair=False, due=due)
     show(
         f"One job beside a backlog of {total:,} jobs of another tenant",
         [
@@ -119,10 +126,11 @@ def main() -> int:
     """Run the comparison; exit code 1 when a probe took too long."""
     parser = argparse.ArgumentParser(prog="benchmarks.fairness", description=__doc__)
     parser.add_argument("--jobs", type=int, default=50_000)
+    parser.add_argument("--due", action="store_true")
     parser.add_argument("--broker-version", choices=["system", "4.3"], default="system")
     chosen = parser.parse_args()
     with running(chosen.broker_version) as servers:
-        slowest = asyncio.run(compare(servers, chosen.jobs))
+        slowest = asyncio.run(compare(servers, chosen.jobs, due=chosen.due))
     return 0 if slowest <= GOAL_SECONDS else 1
 
 

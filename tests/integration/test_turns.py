@@ -22,6 +22,7 @@ from filaviva.operations.submit import Submitter
 from filaviva.outbox import OutboxRow
 from filaviva.telemetry.metrics import Metrics
 from filaviva.turns import Turns
+from filaviva_retry_scheduler.coming import Coming
 from filaviva_retry_scheduler.counting import Counting
 from filaviva_retry_scheduler.decide import Decided, decide
 from filaviva_retry_scheduler.dispatcher import Dispatcher
@@ -44,6 +45,7 @@ class Ground:
         self.limits = TenantLimits(jobs.engine)
         self.turns = Turns(jobs.engine, self.depths, clock=self.clock)
         self.dispatcher = self.another("first")
+        self.coming = Coming(jobs.engine)
         self.submitter = Submitter(jobs.engine, self.rows.extend, turns=self.turns)
 
     def another(self, keeper: str, listener: Listener = unheard) -> Dispatcher:
@@ -65,6 +67,7 @@ class Ground:
     async def round(self, *, take: bool = True) -> Counter[str]:
         """Give one round; whose jobs were woken. The workers take them at once, or not at all."""
         before = len(self.rows)
+        await self.coming.step()
         await self.dispatcher.step()
         self.clock.now += 0.1
         given = self.rows[before:]

@@ -28,6 +28,7 @@ from filaviva.turns import Turns
 from filaviva_retry_scheduler.announcer import Announcer
 from filaviva_retry_scheduler.batches import BatchSweep
 from filaviva_retry_scheduler.calendar import Calendar
+from filaviva_retry_scheduler.coming import Coming
 from filaviva_retry_scheduler.counting import Counting
 from filaviva_retry_scheduler.dispatcher import Dispatcher
 from filaviva_retry_scheduler.meter import Meter
@@ -96,6 +97,7 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
         limits,
         releasing,
         dispatcher,
+        Coming(engine),
         Counting(engine, metrics),
         Retention(engine, settings.retention, listener=meter),
     )

@@ -25,7 +25,7 @@ from filaviva_retry_scheduler import waiting
 from filaviva_retry_scheduler.depths import Depths
 from filaviva_retry_scheduler.facts import Listener, TurnsGiven, unheard
 from filaviva_retry_scheduler.shares import Shares, class_of
-from filaviva_retry_scheduler.waiting import START, Due, Place, Taken, Waiting
+from filaviva_retry_scheduler.waiting import START, Place, Taken, Waiting
 
 log = structlog.get_logger("filaviva")
 
@@ -34,7 +34,6 @@ _RENEW_SECONDS = 1.0
 _ABSENT_SECONDS = 5.0
 # In one transaction; a queue that takes more gets the rest a moment later.
 _MOST_AT_ONCE = 1000
-_MOST_DUE = 5000
 
 
 @dataclass(slots=True)
@@ -76,7 +75,7 @@ class Dispatcher:
         self._kept_until = float("-inf")
         self._renew_at = float("-inf")
         self._lines: dict[str, Line] = {}
-        self._next_round = idle_pause
+        self._busy = False
         self._absent: dict[str, float] = {}
         self._after: Place = START
 
@@ -84,7 +83,7 @@ class Dispatcher:
         """Give turns until stopped."""
         while not stop.is_set():
             await self.step()
-            await wait(stop, self._next_round)
+            await wait(stop, self._pause if self._busy else self._idle_pause)
         await self._leave()
 
     async def step(self) -> int:
@@ -108,20 +107,13 @@ class Dispatcher:
         return now < self._kept_until
 
     async def _round(self) -> int:
-        due = await transact(self._engine, lambda on: waiting.come_due(on, most=_MOST_DUE))
         by_queue = await self._waiting()
-        self._next_round = self._pause if by_queue else self._until(due)
+        self._busy = bool(by_queue)
         ready = await self._ready(by_queue)
         given = 0
         for queue in by_queue.keys() & ready.keys():
             given += await self._give(queue, by_queue[queue], ready[queue])
         return given
-
-    def _until(self, due: Due) -> float:
-        """Nobody waits now: be there when the next ones come due."""
-        if due.next_in is None:
-            return self._idle_pause
-        return min(max(due.next_in, 0.01), self._idle_pause)
 
     async def _ready(self, queues: Collection[str]) -> Mapping[str, int]:
         """Look at these queues; at missing ones only now and then: each look costs a channel."""

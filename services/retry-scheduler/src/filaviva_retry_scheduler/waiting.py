@@ -96,7 +96,8 @@ FROM gone FULL JOIN issued ON issued.job_id = gone.job_id
 # In the order in which they came due; who is no longer wanted is dropped here.
 _COME_DUE = """
 WITH due AS MATERIALIZED (
-    SELECT ctid AS place FROM filaviva.upcoming WHERE due_at <= now() ORDER BY due_at LIMIT $1),
+    SELECT ctid AS place FROM filaviva.upcoming WHERE due_at <= now()
+    ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED),
 gone AS MATERIALIZED (
     DELETE FROM filaviva.upcoming WHERE ctid = ANY(ARRAY(SELECT place FROM due))
     RETURNING job_id, epoch),
