@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -33,11 +34,13 @@ async def site(
     with SlackStandIn() as slack:
         ground = Journey(module_database, module_vhost, tmp_path_factory.mktemp("site"), slack)
         await ground.set_up()
-        await ground.start_all("producer", "retry-scheduler", "dlq-handler")
-        url = f"http://127.0.0.1:{ground.now('producer').http_port}"
+        await ground.start_all("retry-scheduler", "dlq-handler")
+        await ground.start("producer", **previous_release(ground)).ready()
         key = {"Authorization": f"Bearer {ground.token}"}
-        async with httpx2.AsyncClient(base_url=url, headers=key, trust_env=False) as client:
-            yield Site(ground, client)
+        async with httpx2.AsyncClient(headers=key, trust_env=False) as client:
+            site = Site(ground, client)
+            client.base_url = httpx2.URL(site.url)
+            yield site
         ground.end()
         await ground.books.close()
 
@@ -58,10 +61,24 @@ class Site:
         )
 
     async def worker(self, release: str) -> Service:
-        """Start a worker of the release."""
-        worker = self.journey.start("worker", FILAVIVA_APP=f"compatibility.releases:{release}")
+        """Start a worker of the release; the first ones on the Filaviva of then, where it is."""
+        old = previous_release(self.journey) if release.endswith("_1") else {}
+        app = f"compatibility.releases:{release}"
+        worker = self.journey.start("worker", **old, FILAVIVA_APP=app)
         await worker.ready()
         return worker
+
+    async def replace_the_producer(self) -> None:
+        """Start one of this release, let clients go to it, and end the one before."""
+        before = self.journey.now("producer")
+        await self.journey.start("producer").ready()
+        self._client.base_url = httpx2.URL(self.url)
+        assert await asyncio.to_thread(before.stop) == 0
+
+    @property
+    def url(self) -> str:
+        """Where the youngest producer is."""
+        return f"http://127.0.0.1:{self.journey.now('producer').http_port}"
 
     async def gate(self, release: str) -> Result:
         """Ask whether the release may be deployed over what is in flight."""
@@ -122,6 +139,15 @@ class Site:
         return await self.journey.fetch(
             "SELECT * FROM filaviva.dead_letters WHERE type = $1 ORDER BY id", f"{kind}.extract"
         )
+
+
+def previous_release(journey: Journey) -> dict[str, str]:
+    """Give what starts the services of the release before: its packages come first.
+
+    FILAVIVA_PREVIOUS_RELEASE names the folders, as what the wheels of a release unpack to.
+    """
+    folders = os.environ.get("FILAVIVA_PREVIOUS_RELEASE")
+    return {"PYTHONPATH": f"{folders}:{journey.environment['PYTHONPATH']}"} if folders else {}
 
 
 def data(version: int, url: str) -> dict[str, Any]:
@@ -288,6 +314,7 @@ async def test_expand_deploy_contract_under_load_leaves_no_dead_letter(site: Sit
         assert (await site.gate("rolling_3")).code == 0
         await site.publish("rolling_3")
         await site.worker("rolling_3")
+        await site.replace_the_producer()
         await new.more()
         assert await asyncio.to_thread(second.stop) == 0
         await new.more()

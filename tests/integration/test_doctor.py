@@ -8,10 +8,12 @@ import pytest
 
 from filaviva.app import load_app
 from filaviva.broker.connection import close, connect, open_channel
+from filaviva.broker.publisher import Publisher
 from filaviva.broker.topology import Topology
 from filaviva.dev import EmbeddedBroker
 from filaviva.operations.doctor import Addresses, Finding, examine, healthy
 from filaviva.operations.setup import setup
+from filaviva_producer.readiness import Readiness
 from fixtures.broker import Broker
 from fixtures.command_line import CommandLine
 from fixtures.dying import Morgue
@@ -149,6 +151,29 @@ async def test_a_schema_of_another_release_is_told(patient: Patient, jobs: Jobs)
 
     assert migrations.level == "wrong"
     assert "0000_before" in migrations.found
+
+
+async def test_a_database_that_a_newer_release_has_migrated_is_no_fault(
+    patient: Patient, jobs: Jobs
+) -> None:
+    await jobs.all("UPDATE filaviva.schema_version SET version_num = '9999'")
+
+    migrations = (await patient.findings())["migrations"]
+
+    assert migrations.level == "attention"
+    assert "a newer one is being deployed" in migrations.found
+
+
+@pytest.mark.parametrize(("revision", "ready"), [("0001", False), ("9999", True)])
+async def test_a_producer_works_on_the_schema_of_its_release_and_of_later_ones(
+    jobs: Jobs, revision: str, *, ready: bool
+) -> None:
+    await jobs.all("UPDATE filaviva.schema_version SET version_num = :found", found=revision)
+
+    publisher = Publisher("amqp://nobody@127.0.0.1:1/")
+    problems = [each for each in await Readiness(jobs.engine, publisher)() if "schema" in each]
+
+    assert (not problems) is ready
 
 
 async def test_a_lost_queue_is_told_as_drift(patient: Patient, management: Management) -> None:

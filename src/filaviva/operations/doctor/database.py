@@ -139,6 +139,9 @@ def _migrations(present: str | None) -> Finding:
     newest = newest_revision()
     if present == newest:
         return ok("migrations", f"at {present}")
+    if present is not None and present > newest:
+        found = f"at {present}, and this release knows {newest}: a newer one is being deployed"
+        return attention("migrations", found, "go on with the deploy; old processes keep working")
     found = "never set up" if present is None else f"at {present}"
     return wrong("migrations", f"{found}, this release expects {newest}", "run `filaviva setup`")
 
