@@ -15,5 +15,6 @@ pytest_plugins = [
     "fixtures.trap",
     "fixtures.receiver",
     "fixtures.otlp",
+    "fixtures.spans",
     "fixtures.typescript",
 ]

@@ -88,8 +88,11 @@ class Publishers:
 NOBODY: Final = Publishers({})
 
 
-def read(envelope: Envelope) -> Event:
-    """Read an event as it came over the wire; Undecodable says what is wrong with it."""
+def read(envelope: Envelope, *, header: object = None) -> Event:
+    """Read an event as it came over the wire; Undecodable says what is wrong with it.
+
+    `header`: the traceparent of the message, for an event that has none of its own.
+    """
     if envelope.contract is None:
         raise Undecodable(f"type: found {envelope.type[:100]!r}, expected one that ends in .vN")
     kind, version = envelope.contract
@@ -102,7 +105,7 @@ def read(envelope: Envelope) -> Event:
         data=envelope.data,
         body_hash=_meaning(wire_type(kind, version), envelope.data),
         correlation_id=_within(envelope.correlationid or envelope.id, _LONGEST_SHORT),
-        traceparent=_traceparent(envelope.traceparent),
+        traceparent=_traceparent(envelope.traceparent) or _traceparent(header),
     )
 
 
@@ -134,5 +137,5 @@ def _within(text: str, most: int) -> str:
     return text if len(packed) <= most else hashlib.sha256(packed).hexdigest()
 
 
-def _traceparent(found: str | None) -> str | None:
-    return found if found is not None and _TRACEPARENT.fullmatch(found) else None
+def _traceparent(found: object) -> str | None:
+    return found if isinstance(found, str) and _TRACEPARENT.fullmatch(found) else None

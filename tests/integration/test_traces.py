@@ -3,17 +3,19 @@
 And what it is about gets into nothing that many may see: logs, metrics, traces, alerts.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import httpx2
 import pytest
 import pytest_asyncio
 
 from filaviva.tracing.ids import attempt
-from fixtures.journey import Journey
+from fixtures.journey import Journey, Service
 from fixtures.otlp import Receiver, Span
 from fixtures.slack import SlackStandIn
 from fixtures.waiting import until
@@ -83,6 +85,16 @@ def only(spans: list[Span]) -> Span:
     return spans[0]
 
 
+async def metrics(service: Service) -> str:
+    """What Prometheus would be given, exemplars included."""
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        answer = await client.get(
+            f"http://127.0.0.1:{service.metrics_port}/metrics",
+            headers={"Accept": "application/openmetrics-text; version=1.0.0"},
+        )
+    return answer.text
+
+
 async def replayed(traced: Traced, job: UUID) -> None:
     """Replay the job's dead letter."""
     found = "SELECT id FROM filaviva.dead_letters WHERE job_id = $1 AND status = 'open'"
@@ -108,77 +120,118 @@ async def attempts_of(otlp: Receiver, job: UUID, count: int) -> list[Span]:
     return spans
 
 
-async def test_the_span_tree_of_a_job_with_retries_a_dead_letter_and_a_replay(
-    traced: Traced, otlp: Receiver
-) -> None:
+class Told:
+    """The spans of one job that failed three times, was replayed, and succeeded."""
+
+    def __init__(self, otlp: Receiver, job: UUID) -> None:
+        self.otlp = otlp
+        self.job = job
+        self.ids = [attempt(job, number) for number in (1, 2, 3, 4)]
+        self.created = only(otlp.named("create filaviva.jobs:traced", filaviva__job__id=str(job)))
+        self.replay = only(otlp.named("replay filaviva.jobs:traced", filaviva__job__id=str(job)))
+        self.attempts = [
+            only([span for span in otlp.spans if int(span.id, 16) == ids.span]) for ids in self.ids
+        ]
+        traces = {span.trace for span in (self.created, self.replay, *self.attempts)}
+        ours = [span for span in otlp.spans if span.trace in traces and span.scope == "filaviva"]
+        # Creation and replay with a message each, five for each attempt that failed, two for the
+        # last one, the model's call, and the dead letter.
+        assert len(ours) == 2 + 2 + 3 * 5 + 2 + 1 + 1
+
+    def after(self, number: int) -> tuple[Span, Span, Span]:
+        """The message about a failed attempt, the decision, and the message that followed."""
+        below = self.otlp.below(self.attempts[number - 1])
+        failure = only([span for span in below if span.name.startswith("publish")])
+        decision = only(self.otlp.below(failure))
+        return failure, decision, only(self.otlp.below(decision))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def told(traced: Traced, otlp: Receiver) -> Told:
+    """A job with two retries, a dead letter and a replay."""
     job = await traced.submitted("read", document="one", failures=3)
     await traced.final(job)
     await replayed(traced, job)
-    attempts = await attempts_of(otlp, job, 4)
 
-    # The request, with the creation of the job in it and the first message.
-    created = only(otlp.named("create filaviva.jobs:traced", filaviva__job__id=str(job)))
-    assert created.kind == "PRODUCER"
-    request = only([span for span in otlp.spans if span.id == created.parent])
+    def complete() -> Told | None:
+        try:
+            return Told(otlp, job)
+        except AssertionError:
+            return None
+
+    found: Told = await until(complete)
+    return found
+
+
+async def test_the_request_holds_the_creation_and_the_first_message(told: Told) -> None:
+    assert told.created.kind == "PRODUCER"
+    request = only([span for span in told.otlp.spans if span.id == told.created.parent])
     assert (request.name, request.kind) == ("POST /v1/jobs", "SERVER")
-    sent = only(otlp.below(created))
+    sent = only(told.otlp.below(told.created))
     assert (sent.name, sent.kind) == ("publish filaviva.jobs:traced", "CLIENT")
     assert sent.attributes["messaging.operation.type"] == "send"
+    assert told.attempts[0].links["message"] == sent.id
 
-    # Each attempt begins a trace, and links to where it comes from.
-    assert len({span.trace for span in attempts} | {created.trace}) == 5
+
+async def test_each_attempt_begins_a_trace_and_links_to_where_it_comes_from(told: Told) -> None:
+    attempts = told.attempts
+    assert [int(span.trace, 16) for span in attempts] == [ids.trace for ids in told.ids]
+    assert len({span.trace for span in (told.created, *attempts)}) == 5
     assert [span.attributes["filaviva.job.attempt"] for span in attempts] == [1, 2, 3, 4]
-    assert [span.attributes["filaviva.outcome"] for span in attempts] == ["retry"] * 3 + [
-        "succeeded"
-    ]
+    outcomes = [span.attributes["filaviva.outcome"] for span in attempts]
+    assert outcomes == ["retry", "retry", "retry", "succeeded"]
     assert [span.failed for span in attempts] == [True, True, True, False]
     assert {span.kind for span in attempts} == {"CONSUMER"}
     assert not any(span.parent for span in attempts)
-    assert {span.links["creation"] for span in attempts} == {created.id}
+    assert {span.links["creation"] for span in attempts} == {told.created.id}
     before = [span.links.get("previous attempt") for span in attempts]
     assert before == [None, *[span.id for span in attempts[:-1]]]
-    assert [int(span.trace, 16) for span in attempts] == [
-        attempt(job, number).trace for number in (1, 2, 3, 4)
-    ]
 
-    # What followed an attempt is in its trace: message, decision, message, and the dead letter.
-    decisions = []
-    for span in attempts[:3]:
-        failure = only([s for s in otlp.below(span) if s.name.startswith("publish")])
+
+async def test_decision_and_pause_are_in_the_trace_of_the_attempt(told: Told) -> None:
+    for number in (1, 2):
+        failure, decision, pause = told.after(number)
         assert failure.name == "publish filaviva.retry:attempt.failed"
-        decision = only(otlp.below(failure))
         assert (decision.kind, decision.service) == ("CONSUMER", "filaviva-retry-scheduler")
-        decisions.append(decision)
-    states = [decision.attributes["filaviva.outcome"] for decision in decisions]
-    assert states == ["queued", "queued", "failed"]
-    assert decisions[2].attributes["filaviva.reason"] == "attempts_exhausted"
-    for decision, following in zip(decisions[:2], attempts[1:3], strict=True):
-        pause = only(otlp.below(decision))
+        assert decision.attributes["filaviva.outcome"] == "queued"
         assert pause.name.startswith("publish filaviva.delay.l")
+        following = told.attempts[number]
         assert following.links["message"] == pause.id
         waited = (following.start - decision.end) / 1e9
         assert 0 < decision.attributes["filaviva.pause_seconds"] <= waited + 0.2
-    dead = only(otlp.below(decisions[2]))
+
+
+async def test_the_dead_letter_is_in_the_trace_of_the_last_attempt(told: Told) -> None:
+    _, decision, dead = told.after(3)
+    assert decision.attributes["filaviva.outcome"] == "failed"
+    assert decision.attributes["filaviva.reason"] == "attempts_exhausted"
     assert dead.name == "publish filaviva.dead:traced"
-    filed = only(otlp.below(dead))
-    assert filed.service == "filaviva-dlq-handler"
+    filed = only(told.otlp.below(dead))
+    assert (filed.service, filed.kind) == ("filaviva-dlq-handler", "CONSUMER")
     assert filed.attributes["filaviva.reason"] == "attempts_exhausted"
 
-    # The replay is linked to the attempt that died, and the next attempt to it.
-    replay = only(otlp.named("replay filaviva.jobs:traced", filaviva__job__id=str(job)))
-    assert replay.links == {"creation": created.id, "previous attempt": attempts[2].id}
-    assert attempts[3].links["message"] == only(otlp.below(replay)).id
 
-    # The step was run once and paid for once.
-    steps = [only([s for s in otlp.below(span) if s.name == "step answer"]) for span in attempts]
-    assert [step.attributes["filaviva.step.state"] for step in steps] == ["succeeded"] + [
-        "reused"
-    ] * 3
-    call = only([span for span in otlp.below(steps[0]) if span.name == "chat gpt-4o"])
+async def test_a_replay_links_to_the_attempt_that_died(told: Told) -> None:
+    created, died = told.created.id, told.attempts[2].id
+    assert told.replay.links == {"creation": created, "previous attempt": died}
+    assert told.attempts[3].links["message"] == only(told.otlp.below(told.replay)).id
+
+
+async def test_a_step_is_run_and_paid_for_once(told: Told) -> None:
+    below = told.otlp.below
+    steps = [only([s for s in below(a) if s.name == "step answer"]) for a in told.attempts]
+    states = [step.attributes["filaviva.step.state"] for step in steps]
+    assert states == ["succeeded", "reused", "reused", "reused"]
+    call = only([span for span in below(steps[0]) if span.name == "chat gpt-4o"])
     assert call.kind == "CLIENT"
     assert call.attributes["gen_ai.provider.name"] == "openai"
     assert call.attributes["gen_ai.usage.input_tokens"] == 100
     assert call.attributes["filaviva.cost_usd"] > 0
+
+
+async def test_a_figure_leads_to_a_trace_it_comes_from(traced: Traced, told: Told) -> None:
+    page = await metrics(traced.now("worker"))
+    assert any(f'trace_id="{span.trace}"' in page for span in told.attempts)
 
 
 async def test_calls_to_others_are_part_of_the_attempt(traced: Traced, otlp: Receiver) -> None:
@@ -201,7 +254,8 @@ async def test_what_is_not_sampled_is_traced_nowhere(traced: Traced, otlp: Recei
     kept = {"traceparent": f"00-{uuid4().hex}-00f067aa0ba902b7-01"}
     second = await traced.submitted("read", kept, document="three")
     (span,) = await attempts_of(otlp, second, 1)
-    created = only(otlp.named("create", filaviva__job__id=str(second)))
+    created: Span = await until(lambda: next(iter(
+        otlp.named("create", filaviva__job__id=str(second))), None))  # fmt: skip
     assert created.trace == kept["traceparent"][3:35]
     assert span.links["creation"] == created.id
     assert not [one for one in otlp.spans if trace in one.trace]
@@ -257,11 +311,20 @@ async def test_what_a_job_is_about_gets_into_nothing_that_many_see(
         "producer", "POST", f"/v1/jobs?{CANARY}=1", json=bad, headers={"Idempotency-Key": "k"}
     )
     assert refused.status_code in {400, 422}
+    bad["data"]["how"] = [CANARY]
+    invalid = await traced.call(
+        "producer", "POST", "/v1/jobs", json=bad, headers={"Idempotency-Key": "k"}
+    )
+    assert invalid.json()["code"] == "invalid_data"
+    assert CANARY not in invalid.text
     await traced.final(*jobs)
     for job in jobs[:-1]:
         await until(lambda job=job: traced.value(
             "SELECT id FROM filaviva.dead_letters WHERE job_id = $1", job))  # fmt: skip
     await until(lambda: len(traced.slack.posts) >= 3)
+    letters = await traced.call("dlq-handler", "GET", "/v1/dead-letters")
+    assert len(letters.json()["items"]) >= len(jobs) - 1
+    pages = await asyncio.gather(*map(metrics, traced.all()))
     for service in traced.all():
         service.stop()
 
@@ -274,4 +337,5 @@ async def test_what_a_job_is_about_gets_into_nothing_that_many_see(
     secrets = (CANARY, ANSWER, traced.token, traced.database, traced.vhost)
     for secret in secrets:
         assert secret not in traced.written
+        assert secret not in "".join(pages)
         assert secret not in json.dumps(traced.slack.posts)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,10 +15,22 @@ import structlog
 from sqlalchemy.exc import DBAPIError
 
 from filaviva.database.transaction import said
+from filaviva.http.request_ids import RequestIds
+from filaviva.http.spans import traced
 from filaviva.telemetry import logs
 from filaviva.telemetry.errors import described
+from fixtures.spans import Kept
 
 CANARY = "canaryofthepayload"
+SCOPE = {
+    "type": "http",
+    "method": "POST",
+    "scheme": "http",
+    "path": "/v1/jobs",
+    "query_string": f"key={CANARY}".encode(),
+    "server": ("127.0.0.1", 80),
+    "headers": [(b"x-request-id", b"order-17"), (b"host", b"example.com")],
+}
 
 
 @dataclass(frozen=True)
@@ -35,9 +48,11 @@ def configured() -> Iterator[None]:
     """The pipeline of a service; afterwards as it was."""
     root, kept = logging.getLogger(), structlog.get_config()
     handlers, level = root.handlers[:], root.level
+    hooks = sys.excepthook, threading.excepthook
     logs.configure(service="worker")
     yield
     root.handlers[:], root.level = handlers, level
+    sys.excepthook, threading.excepthook = hooks
     structlog.configure(**kept)
     logging.captureWarnings(capture=False)
 
@@ -75,6 +90,45 @@ def test_a_line_from_any_thread_names_the_service(capsys: pytest.CaptureFixture[
     thread.start()
     thread.join()
     assert lines(capsys)[0]["service"] == "worker"
+
+
+async def test_what_goes_wrong_with_a_request_names_it(
+    capsys: pytest.CaptureFixture[str], kept: Kept
+) -> None:
+    logs.configure(service="producer")
+
+    async def fails(*_: Any) -> None:
+        raise ValueError(CANARY)
+
+    async def request() -> None:  # as uvicorn does it
+        try:
+            await RequestIds(traced(fails))(SCOPE, None, None)  # type: ignore[arg-type]
+        except ValueError as error:
+            uvicorn = logging.getLogger("uvicorn.error")
+            uvicorn.error("Exception in ASGI app", exc_info=error)
+
+    await asyncio.create_task(request())
+    (line,) = lines(capsys)
+    (span,) = kept.spans
+    assert line["correlation_id"] == "order-17"
+    assert line["trace_id"] == f"{span.context.trace_id:032x}"
+    assert CANARY not in json.dumps(line)
+    assert CANARY not in span.to_json()
+
+
+def test_who_ends_a_process_or_a_thread_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.configure(service="producer")
+    thread = threading.Thread(target=lambda: {}[CANARY], name="heartbeat")
+    thread.start()
+    thread.join()
+    sys.excepthook(ValueError, ValueError(CANARY), None)
+    first, second = lines(capsys)
+    assert (first["which"], first["level"]) == ("heartbeat", "error")
+    assert first["exception"].endswith("KeyError")
+    assert (second["level"], second["exception"]) == ("critical", "ValueError")
+    assert CANARY not in json.dumps([first, second])
 
 
 def test_errors_are_told_without_their_texts(capsys: pytest.CaptureFixture[str]) -> None:

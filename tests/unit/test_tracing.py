@@ -5,14 +5,11 @@ import re
 import subprocess
 import sys
 import timeit
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import (
     ALWAYS_ON,
     ParentBased,
@@ -30,44 +27,12 @@ from filaviva.telemetry import export
 from filaviva.telemetry.export import traced, wanted
 from filaviva.telemetry.logs import speak_of
 from filaviva.telemetry.sampling import Following
-from filaviva.telemetry.scrubbing import Scrubbed
 from filaviva.tracing import contexts, destinations, names
-from filaviva.tracing.ids import PlannedIds, attempt
+from filaviva.tracing.ids import attempt
 from filaviva.tracing.told import Attempted
+from fixtures.spans import Kept, provider
 
 JOB = UUID("01a22c6f-284f-75c3-9513-aa4be2ca7413")
-
-
-class Kept(SpanExporter):
-    """Keep what would leave."""
-
-    def __init__(self) -> None:
-        self.spans: list[ReadableSpan] = []
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.spans.extend(spans)
-        return SpanExportResult.SUCCESS
-
-    @property
-    def names(self) -> list[str]:
-        return [span.name for span in self.spans]
-
-
-@pytest.fixture
-def kept() -> Iterator[Kept]:
-    """What is exported while spans are made in this process."""
-    exporter = Kept()
-    tracing.follow(provider(exporter))
-    yield exporter
-    tracing.forget()
-
-
-def provider(exporter: SpanExporter, sampler: Any = None) -> TracerProvider:
-    made = TracerProvider(
-        sampler=Following(sampler or ParentBased(ALWAYS_ON)), id_generator=PlannedIds()
-    )
-    made.add_span_processor(SimpleSpanProcessor(Scrubbed(exporter)))
-    return made
 
 
 def outgoing(follows: str | None) -> Outgoing:

@@ -6,6 +6,8 @@ from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from filaviva.telemetry import logs
+
 _ACCEPTED = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 
 
@@ -22,6 +24,7 @@ class RequestIds:
             return
         request_id = _asked_for(scope) or uuid4().hex.encode()
         scope.setdefault("state", {})["request_id"] = request_id.decode()
+        logs.answer(request_id.decode())
         extra = [(b"x-request-id", request_id), (b"x-content-type-options", b"nosniff")]
 
         async def send_with_id(message: Message) -> None:

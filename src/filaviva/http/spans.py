@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from filaviva import tracing
+from filaviva.telemetry import logs
 
 # Asked for every few seconds, and streams, whose spans would last as long as somebody watches.
 _LEFT_OUT = (r"^[^?]*/(?:healthz|readyz)(?:\?|$)", r"^[^?]*/v1/jobs/[^/?]+/events(?:\?|$)")
@@ -16,7 +17,8 @@ def traced(app: ASGIApp) -> ASGIApp:
         return app
     from starlette.middleware.opentelemetry import OpenTelemetryMiddleware  # noqa: PLC0415 - slow
 
-    return OpenTelemetryMiddleware(_Named(app), excluded_urls=_LEFT_OUT)
+    provider = tracing.spans.provider
+    return OpenTelemetryMiddleware(_Named(app), excluded_urls=_LEFT_OUT, tracer_provider=provider)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +27,14 @@ class _Path:
 
 
 class _Named:
-    """Name the plain routes too: the framework names those of its own kind alone."""
+    """Name the span on lines of the log, and the plain routes: the framework does its own alone."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if tracing.spans is not None:
+            logs.answer_within(tracing.spans.ids())
         try:
             await self._app(scope, receive, send)
         finally:

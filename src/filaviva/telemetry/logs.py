@@ -6,7 +6,10 @@ through `logging`) has it named on the line.
 
 import logging
 import sys
+import threading
+from collections.abc import Mapping
 from contextvars import ContextVar
+from types import TracebackType
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -32,12 +35,24 @@ class Job(Protocol):
 
 # One variable, made into words only when a line is written: most jobs write none.
 _job: ContextVar[Job | None] = ContextVar("filaviva_job", default=None)
+# What is answered: uvicorn logs what went wrong when all of ours has returned.
+_request: ContextVar[Mapping[str, str] | None] = ContextVar("filaviva_request", default=None)
 _NOISY: Final = ("aiormq", "aio_pika", "httpx2", "httpcore2", "httpx", "httpcore")
 
 
 def speak_of(job: Job) -> None:
     """Name this job on every line that the present task writes from now on."""
     _job.set(job)
+
+
+def answer(correlation_id: str) -> None:
+    """Name this request on every line that the present task writes from now on."""
+    _request.set({"correlation_id": correlation_id})
+
+
+def answer_within(span: Mapping[str, str]) -> None:
+    """Name this span, too, even when it has ended."""
+    _request.set({**(_request.get() or {}), **span})
 
 
 def configure(*, service: str, level: int = logging.INFO) -> None:
@@ -52,6 +67,7 @@ def configure(*, service: str, level: int = logging.INFO) -> None:
         structlog.contextvars.merge_contextvars,
         _the_job,
         _the_span,
+        _the_request,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
@@ -88,6 +104,20 @@ def configure(*, service: str, level: int = logging.INFO) -> None:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)
+    sys.excepthook = _uncaught
+    threading.excepthook = _uncaught_in_thread
+
+
+def _uncaught(_: type[BaseException], error: BaseException, _at: TracebackType | None) -> None:
+    """Tell of the error that ends the process as of every other: Python would quote its text."""
+    logging.getLogger("filaviva").critical("ended by an error", exc_info=error)
+
+
+def _uncaught_in_thread(told: threading.ExceptHookArgs) -> None:
+    if told.exc_type is not SystemExit:
+        name = told.thread.name if told.thread else "?"
+        log = logging.getLogger("filaviva")
+        log.error("a thread was ended by an error", extra={"which": name}, exc_info=told.exc_value)
 
 
 def _the_job(_logger: Any, _method: str, line: EventDict) -> EventDict:
@@ -104,6 +134,12 @@ def _the_span(_logger: Any, _method: str, line: EventDict) -> EventDict:
     if tracing.spans is not None:
         for name, value in tracing.spans.ids().items():
             line.setdefault(name, value)
+    return line
+
+
+def _the_request(_logger: Any, _method: str, line: EventDict) -> EventDict:
+    for name, value in (_request.get() or {}).items():
+        line.setdefault(name, value)
     return line
 
 

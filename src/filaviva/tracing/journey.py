@@ -111,6 +111,7 @@ class Spans:
     """What stations tell, made into spans."""
 
     def __init__(self, provider: TracerProvider) -> None:
+        self.provider = provider
         self._tracer: Tracer = trace.get_tracer(
             "filaviva",
             tracer_provider=provider,

@@ -7,10 +7,12 @@ from typing import Any
 
 import structlog
 
+from filaviva import tracing
 from filaviva.errors import UpcastFailed
 from filaviva.operations.events import Taken
 from filaviva.outcome import Canceled, Dead, Done, Outcome, Retry
 from filaviva.telemetry.metrics import Metrics
+from filaviva.tracing.told import Attempted
 from filaviva_worker.claim import Claimed
 from filaviva_worker.live import Ending
 
@@ -53,7 +55,8 @@ class Facts:
 
     def claimed(self, job: Claimed, *, read_as: int) -> None:
         """A job was claimed; it will be read as this version."""
-        self._child(self._metrics.queue_wait.labels, job.type).observe(max(0.0, job.waited))
+        wait = self._child(self._metrics.queue_wait.labels, job.type)
+        wait.observe(max(0.0, job.waited), _trace(job))
         if job.paused:
             self._metrics.retry_lateness.observe(max(0.0, job.waited))
         if read_as != job.version:
@@ -84,16 +87,16 @@ class Facts:
         job = fact.job
         if not fact.counted:
             self._metrics.lease_lost.labels(job.type).inc()
-            log.warning("outcome void: the lease was lost", job_id=str(job.id), job_type=job.type)
+            log.warning("outcome void: the lease was lost", **_named(job))
             return
         outcome, error_class, _ = words(fact.outcome)
-        child = self._child
+        child, trace = self._child, _trace(job)
         child(self._metrics.job_attempts.labels, job.type, outcome, error_class).inc()
-        child(self._metrics.attempt_duration.labels, job.type, outcome).observe(fact.seconds)
+        child(self._metrics.attempt_duration.labels, job.type, outcome).observe(fact.seconds, trace)
         if outcome in ("succeeded", "canceled"):
             child(self._metrics.jobs_finished.labels, job.type, outcome).inc()
             ended = child(self._metrics.end_to_end.labels, job.type, outcome)
-            ended.observe(job.age + fact.seconds)
+            ended.observe(job.age + fact.seconds, trace)
             child(self._metrics.job_cost.labels, job.type).observe(job.spent + fact.spent)
         if fact.spent:
             child(self._metrics.attempt_cost.labels, job.type, outcome).inc(fact.spent)
@@ -129,13 +132,30 @@ def words(outcome: object) -> tuple[str, str, str | None]:
 def _log_failure(job: Claimed, outcome: Retry | Dead) -> None:
     log.warning(
         "attempt failed",
-        job_id=str(job.id),
-        job_type=job.type,
-        attempt=job.attempt,
+        **_named(job),
         outcome="retry" if isinstance(outcome, Retry) else "failed",
         error_class=outcome.failure.error_class,
         error_code=outcome.failure.code,
-        correlation_id=job.correlation_id,
+    )
+
+
+def _named(job: Claimed) -> dict[str, Any]:
+    """Name an attempt on a line that is written when it is over."""
+    return {
+        "job_id": str(job.id),
+        "job_type": job.type,
+        "attempt": job.attempt,
+        "correlation_id": job.correlation_id,
+        **(_trace(job) or {}),
+    }
+
+
+def _trace(job: Claimed) -> dict[str, str] | None:
+    """Give the trace of an attempt, for exemplars; None if nobody traces it."""
+    if tracing.spans is None:
+        return None
+    return tracing.spans.exemplar(
+        Attempted(job_id=job.id, number=job.attempt, origin=job.traceparent)
     )
 
 
