@@ -22,7 +22,7 @@ class Following(Sampler):
 
     def __init__(self, configured: Sampler) -> None:
         self._configured = configured
-        self._follows = isinstance(configured, ParentBased)
+        self.follows = isinstance(configured, ParentBased)
 
     def should_sample(  # noqa: PLR0913, PLR0917 - the signature is OpenTelemetry's
         self,
@@ -40,7 +40,7 @@ class Following(Sampler):
         if not trace.get_current_span(parent_context).get_span_context().is_valid:
             if kind is SpanKind.CLIENT:
                 return _DROP
-            if links and self._follows:
+            if links and self.follows:
                 kept = links[0].context.trace_flags.sampled
                 return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes) if kept else _DROP
         return self._configured.should_sample(

@@ -8,103 +8,26 @@ follows an attempt at once (its failure sent, the decision, the dead letter) is 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
-from uuid import UUID
 
 from opentelemetry import context as current_context
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import (
     Link,
+    NonRecordingSpan,
     Span,
     SpanContext,
     SpanKind,
-    Status,
-    StatusCode,
     Tracer,
     TracerProvider,
 )
 
 from filaviva.tracing import contexts, destinations, names
+from filaviva.tracing.begun import Creation, Publishing, Running, fail
 from filaviva.tracing.ids import PlannedIds, attempt
 from filaviva.tracing.told import Attempted, Decision, Letter, Returned
 
 _FAILED = "attempt.failed"
-_ERROR = Status(StatusCode.ERROR)  # without a text: it may hold what the job was about
-
-
-class Creation:
-    """The span in which a message is made; what becomes of it later links to it."""
-
-    def __init__(self, span: Span, exchange: str) -> None:
-        self._span = span
-        self._exchange = exchange
-        self.traceparent = contexts.write(span.get_span_context())
-
-    def tell(
-        self,
-        *,
-        job_id: UUID,
-        type: str,  # noqa: A002 - our word
-        queue: str,
-        jobs: int,
-        duplicate: bool,
-    ) -> None:
-        """Say which job it is, once that is known."""
-        destination = destinations.sent(self._exchange, queue)
-        self._span.update_name(f"create {destination}")
-        self._span.set_attributes(
-            {
-                **destinations.attributes("create", "create", destination, queue),
-                names.JOB_ID: str(job_id),
-                names.JOB_TYPE: type,
-                names.DUPLICATE: duplicate,
-            }
-        )
-        if jobs > 1:
-            self._span.set_attribute(names.BATCH_COUNT, jobs)
-
-    def failed(self, code: str) -> None:
-        """Say under which name it was refused."""
-        _fail(self._span, code)
-
-
-class Publishing:
-    """The spans of messages on their way to the broker."""
-
-    def __init__(self, spans: Mapping[int, Span]) -> None:
-        self._spans = spans
-
-    def traceparent(self, place: int) -> str | None:
-        """Give what the header of this message says; None: what it says already."""
-        span = self._spans.get(place)
-        return None if span is None else contexts.write(span.get_span_context())
-
-    def ended(self, outcomes: Sequence[str | None]) -> None:
-        """Say what became of each: None is well, otherwise a name for what went wrong."""
-        for place, span in self._spans.items():
-            wrong = outcomes[place] if place < len(outcomes) else "Canceled"
-            if wrong is not None:
-                _fail(span, wrong)
-            span.end()
-
-
-class Running:
-    """The span of an attempt; `enter` in the task that runs it."""
-
-    def __init__(self, span: Span) -> None:
-        self._span = span
-
-    def enter(self) -> None:
-        """Make what this task does part of the attempt."""
-        current_context.attach(trace.set_span_in_context(self._span))
-
-    def end(self, outcome: str, error_class: str = "", code: str | None = None) -> None:
-        """Say what it came to."""
-        self._span.set_attribute(names.OUTCOME, outcome)
-        if error_class:
-            self._span.set_attribute(names.ERROR_CLASS, error_class)
-            _fail(self._span, code or error_class)
-        self._span.end()
 
 
 class Spans:
@@ -119,6 +42,8 @@ class Spans:
         )
         self._sampler: Any = getattr(provider, "sampler", None)
         found = getattr(provider, "id_generator", None)
+        # Then nobody has to be asked about an attempt: its job's creation has decided.
+        self._follows: bool = getattr(self._sampler, "follows", False)
         self._ids = found if isinstance(found, PlannedIds) else None
 
     @contextmanager
@@ -179,6 +104,8 @@ class Spans:
     def attempt(self, job: Any, delivery: Any, queue: str) -> Running:
         """Begin the trace of an attempt that this delivery has brought."""
         attempted = Attempted(job_id=job.id, number=job.attempt, origin=job.traceparent)
+        if self._follows and not self._sampled(attempted):
+            return Running(NonRecordingSpan(self._context(attempted)))
         destination = destinations.received(delivery.exchange, delivery.routing_key, queue)
         said = destinations.attributes("process", "process", destination, delivery.routing_key)
         said |= {
@@ -215,7 +142,7 @@ class Spans:
         """End the span of a step."""
         span.set_attribute(names.STEP_STATE, state)
         if state == "failed":
-            _fail(span, "failed" if error is None else type(error).__name__)
+            fail(span, "failed" if error is None else type(error).__name__)
         span.end()
 
     @contextmanager
@@ -393,8 +320,3 @@ def _known(said: Mapping[str, Any]) -> dict[str, Any]:
 
 def _link(to: SpanContext, what: str) -> Link:
     return Link(to, {names.LINK: what})
-
-
-def _fail(span: Span, code: str) -> None:
-    span.set_attribute(names.ERROR_TYPE, code)
-    span.set_status(_ERROR)
