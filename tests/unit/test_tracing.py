@@ -5,11 +5,14 @@ import re
 import subprocess
 import sys
 import timeit
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.sampling import (
     ALWAYS_ON,
     ParentBased,
@@ -19,6 +22,7 @@ from opentelemetry.sdk.trace.sampling import (
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes, messaging_attributes
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
+from structlog.testing import capture_logs
 
 from filaviva import tracing
 from filaviva.broker.messages import Outgoing
@@ -27,11 +31,13 @@ from filaviva.telemetry import export
 from filaviva.telemetry.export import traced, wanted
 from filaviva.telemetry.logs import speak_of
 from filaviva.telemetry.sampling import Following
+from filaviva.telemetry.scrubbing import Scrubbed
 from filaviva.tracing import contexts, destinations, names
 from filaviva.tracing.ids import attempt
 from filaviva.tracing.told import Attempted
 from fixtures.spans import Kept, provider
 
+SUCCESS, FAILURE = SpanExportResult.SUCCESS, SpanExportResult.FAILURE
 JOB = UUID("01a22c6f-284f-75c3-9513-aa4be2ca7413")
 
 
@@ -249,6 +255,21 @@ def test_what_instrumentations_quote_is_left_out() -> None:
     (event,) = left.events
     assert event.attributes == {"exception.type": "ValueError", "exception.escaped": "False"}
     assert not left.status.is_ok
+
+
+def test_that_nobody_takes_the_traces_is_told_once() -> None:
+    class Deaf(Kept):
+        results = iter([FAILURE, FAILURE, SUCCESS, SUCCESS, FAILURE])
+
+        def export(self, _: Sequence[ReadableSpan]) -> SpanExportResult:
+            return next(self.results)
+
+    exporter = Scrubbed(Deaf())
+    with capture_logs() as told:
+        for _ in range(5):
+            exporter.export([])
+    lost = "traces are lost: where they go does not take them"
+    assert [line["event"] for line in told] == [lost, "traces are taken again", lost]
 
 
 def test_what_is_said_to_models_is_kept_where_opentelemetry_is_told_so(

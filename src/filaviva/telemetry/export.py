@@ -1,5 +1,6 @@
 """Send traces where the OTEL_ variables say; a service that has none imports nothing for it."""
 
+import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -74,6 +75,8 @@ def start(service: str) -> Any:
         resource=Resource.create(_resource(service)), id_generator=PlannedIds()
     )
     provider.sampler = Following(provider.sampler)
+    # It says so at every try; we do when it begins and ends.
+    logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
     provider.add_span_processor(BatchSpanProcessor(Scrubbed(_exporter())))
     trace.set_tracer_provider(provider)
     tracing.follow(provider)

@@ -9,9 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import structlog
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import Status
+
+log = structlog.get_logger("filaviva")
 
 _QUERIES: Final = frozenset({"db.statement", "db.query.text"})
 _URLS: Final = frozenset({"url.full", "http.url", "http.target", "url.original"})
@@ -37,10 +40,18 @@ class Scrubbed(SpanExporter):
     def __init__(self, exporter: SpanExporter, *, contents: bool | None = None) -> None:
         self._exporter = exporter
         self._contents = _asked_for() if contents is None else contents
+        self._losing = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Export what is left of each."""
-        return self._exporter.export([self._scrubbed(span) for span in spans])
+        """Export what is left of each; say so once when nobody takes them, and once when again."""
+        result = self._exporter.export([self._scrubbed(span) for span in spans])
+        losing = result is not SpanExportResult.SUCCESS
+        if losing and not self._losing:
+            log.warning("traces are lost: where they go does not take them", spans=len(spans))
+        elif self._losing and not losing:
+            log.info("traces are taken again")
+        self._losing = losing
+        return result
 
     def shutdown(self) -> None:
         """End the exporter."""
