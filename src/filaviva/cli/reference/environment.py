@@ -31,6 +31,15 @@ A setting marked *reserved* is accepted, and nothing reads it in this release.
 |---|---|---|---|
 """
 
+_EXAMPLE_TAIL: Final = """\
+# where traces go (docs/howto/trace-a-job.md); all variables are OpenTelemetry's own
+#OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318
+"""
+_PAGE_TAIL: Final = """
+Traces are set up by OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, …):
+[Trace a job](../howto/trace-a-job.md) lists those that matter.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class _Variable:
@@ -69,7 +78,7 @@ def example() -> str:
         else:
             lines.append(f"#{variable.name}={variable.default}")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join([*lines, _EXAMPLE_TAIL])
 
 
 def page() -> str:
@@ -79,7 +88,7 @@ def page() -> str:
         f"| {variable.limits} |"
         for variable in _variables(Settings, _PREFIX)
     ]
-    return _PAGE_HEAD + "\n".join(rows) + "\n"
+    return _PAGE_HEAD + "\n".join(rows) + "\n" + _PAGE_TAIL
 
 
 def _default(variable: _Variable) -> str:
