@@ -7,7 +7,7 @@ May happen twice: a refresh replaces the same by the same.
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Final
@@ -59,7 +59,7 @@ class Registered:
         return list(self.check.flaws(data))
 
 
-def _untold(_types: Sequence[str]) -> None:
+def _untold(_types: Mapping[str, Iterable[int]]) -> None:
     """Nobody wants to know the types."""
 
 
@@ -71,7 +71,7 @@ class Registry:
         engine: AsyncEngine,
         *,
         poll: float = 15,
-        told: Callable[[Sequence[str]], None] = _untold,
+        told: Callable[[Mapping[str, Iterable[int]]], None] = _untold,
     ) -> None:
         self._engine = engine
         self._told = told
@@ -133,7 +133,7 @@ class Registry:
         for registered in self._rows.values():
             contracts.setdefault(registered.type, {})[registered.version] = registered
         self._contracts = contracts
-        self._told(self.types())
+        self._told(contracts)
 
 
 async def _rows(connection: AsyncConnection) -> list[tuple[Any, ...]]:

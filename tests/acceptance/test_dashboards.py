@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,7 @@ from filaviva.monitoring.boards import BOARDS
 from filaviva.monitoring.grafana import DEPLOYED, REPLAYED
 from filaviva.monitoring.panels import Panel, Query, Sql
 from fixtures.journey import Journey
-from fixtures.prometheus import Prometheus, Target, filled_in, prometheus, selectors
+from fixtures.prometheus import Prometheus, filled_in, prometheus, selectors
 from fixtures.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -90,15 +90,14 @@ async def _replayed(journey: Journey, job: UUID) -> None:
     await journey.succeeded(job)
 
 
-def targets(journey: Journey, broker: Any) -> Iterator[Target]:
-    """What is scraped, as deploy/prometheus/prometheus.yml says it."""
-    for name, processes in journey.services.items():
-        yield Target(name, "filaviva", [f"127.0.0.1:{each.metrics_port}" for each in processes])
-    address = urlsplit(broker.prometheus_url).netloc
-    vhost = unquote(urlsplit(journey.vhost).path[1:])
-    families = {"family": ["queue_coarse_metrics", "queue_consumer_count"], "vhost": [vhost]}
-    yield Target("rabbitmq", "rabbitmq", [address])
-    yield Target("rabbitmq-queues", "rabbitmq", [address], "/metrics/detailed", families)
+def addresses(journey: Journey, broker: Any) -> dict[str, list[str]]:
+    """Where the jobs of deploy/prometheus/prometheus.yml are."""
+    found = {
+        name: [f"127.0.0.1:{each.metrics_port}" for each in processes]
+        for name, processes in journey.services.items()
+    }
+    metrics = [urlsplit(broker.prometheus_url).netloc]
+    return found | {"rabbitmq": metrics, "rabbitmq-queues": metrics}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -112,7 +111,9 @@ async def seen(
         " RETURNING tenant"
     )
     folder = tmp_path_factory.mktemp("prometheus")
-    with prometheus(folder, list(targets(standing, brokers.get("system")))) as server:
+    vhost = unquote(urlsplit(standing.vhost).path[1:])
+    where = addresses(standing, brokers.get("system"))
+    with prometheus(folder, where, vhost) as server:
         await load(standing)
         await until(lambda: server.ask("sum(filaviva_replays_total{outcome='succeeded'}) > 0"))
         await until(lambda: server.ask("sum(filaviva_leases_expired_total) > 0"))

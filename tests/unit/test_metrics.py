@@ -1,19 +1,27 @@
 """The public metrics: names and labels are promises, and what is known begins at 0."""
 
+from dataclasses import fields
 from typing import get_args
+from uuid import UUID
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
+from filaviva import tracing
 from filaviva.cli.reference.metrics import names
-from filaviva.outcome import ErrorClass
+from filaviva.outcome import Done, ErrorClass
 from filaviva.telemetry import known
 from filaviva.telemetry.bounded import OTHER, Bounded
 from filaviva.telemetry.figures import Figures
 from filaviva.telemetry.metrics import Metrics
+from filaviva.tracing.ids import PlannedIds, attempt
 from filaviva_dlq_handler.api import DeadReason
 from filaviva_retry_scheduler.shares import CLASSES
-from filaviva_worker.claim import Verdict
+from filaviva_worker.claim import Claimed, Verdict
+from filaviva_worker.facts import Facts, Settled
 from filaviva_worker.live import Rung
 
 PROMISED = {
@@ -79,7 +87,7 @@ def test_the_words_of_labels_are_those_of_the_code() -> None:
 def test_what_a_service_can_name_begins_at_zero(service: known.Service) -> None:
     metrics = Metrics()
 
-    metrics.know(service, ["a.b"])
+    metrics.know(service, {"a.b": [1]})
 
     samples = {
         (sample.name, tuple(sample.labels.values())): sample.value
@@ -93,7 +101,7 @@ def test_what_a_service_can_name_begins_at_zero(service: known.Service) -> None:
 
 def test_a_first_dead_letter_of_a_known_type_is_an_increase() -> None:
     metrics, labels = Metrics(), {"type": "a.b", "reason": "terminal"}
-    metrics.know("dlq-handler", ["a.b"])
+    metrics.know("dlq-handler", {"a.b": [1]})
 
     before = metrics.registry.get_sample_value("filaviva_dead_letters_total", labels)
     metrics.dead_letters.labels(**labels).inc()
@@ -136,3 +144,25 @@ def test_old_figures_are_not_shown() -> None:
     assert registry.get_sample_value("filaviva_outbox_pending") is None
     with pytest.raises(KeyError, match="expected names of FIGURES"):
         figures.tell({"nonsense": {}})
+
+
+def test_the_end_of_an_attempt_leads_to_its_trace() -> None:
+    provider = TracerProvider(sampler=ALWAYS_ON, id_generator=PlannedIds())
+    metrics = Metrics()
+    job = Claimed(**dict.fromkeys((each.name for each in fields(Claimed)), 0) | {  # type: ignore[arg-type]
+        "id": UUID(int=1), "type": "a.b", "version": 1, "attempt": 1, "paused": False,
+        "traceparent": None,
+    })  # fmt: skip
+    tracing.follow(provider)
+    try:
+        Facts(metrics).settled([Settled(job, Done(), 0.2, counted=True)])
+    finally:
+        tracing.forget()
+
+    page = openmetrics(metrics.registry).decode()
+    trace = f"{attempt(UUID(int=1), 1).trace:032x}"
+    lines = [line for line in page.splitlines() if trace in line]
+    assert [line.partition("{")[0] for line in lines] == [
+        "filaviva_job_attempt_duration_seconds_bucket",
+        "filaviva_job_end_to_end_seconds_bucket",
+    ]

@@ -49,6 +49,7 @@ ALWAYS: Final[Mapping[Service, Sequence[Known]]] = {
     "producer": (
         *_CARRIES,
         ("jobs_submitted", (UNKNOWN,), ("http",), ("rejected",)),
+        ("contract_violations", (UNKNOWN,), (UNKNOWN,), ("unknown_contract",)),
         ("http_requests", ("/v1/jobs", "/v1/events"), ("POST",), ("202", "500", "503")),
     ),
     "relay": _CARRIES,
@@ -78,6 +79,12 @@ ALWAYS: Final[Mapping[Service, Sequence[Known]]] = {
         ("duplicates", ("dlq-handler",), ("duplicate", "stale")),
         ("wakeups_reissued", ("dead_lettered",)),
         ("dead_letters", (UNKNOWN,), REASONS),
+        (
+            "contract_violations",
+            (UNKNOWN,),
+            (UNKNOWN,),
+            ("undecodable", "unknown_type", "unsupported_version", "oversize"),
+        ),
         ("replays", ("sent", "refused", "succeeded", "failed", "canceled")),
         ("notifications", ("slack",), ("sent", "digest", "dropped", "failed")),
     ),
@@ -110,6 +117,14 @@ BY_TYPE: Final[Mapping[Service, Sequence[Known]]] = {
         ("retry_pause",),
     ),
     "dlq-handler": (("dead_letters", REASONS), ("jobs_finished", ("failed",))),
+}
+
+
+# Of every version of every type.
+BY_VERSION: Final[Mapping[Service, Sequence[Known]]] = {
+    "producer": (("contract_violations", ("invalid_data", "data_too_large")),),
+    "worker": (("contract_violations", ("invalid_input", "invalid_output", "upcast_failed")),),
+    "dlq-handler": (("contract_violations", ("invalid_data", "content_missing")),),
 }
 
 

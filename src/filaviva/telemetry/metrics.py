@@ -3,21 +3,22 @@
 No tenant, user or id is ever a label.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
-    Histogram,
     Info,
     ProcessCollector,
 )
 
 from filaviva.telemetry.figures import Figures
-from filaviva.telemetry.known import ALWAYS, BY_TYPE, Service, combinations
+from filaviva.telemetry.histogram import LoopHistogram
+from filaviva.telemetry.known import ALWAYS, BY_TYPE, BY_VERSION, Service, combinations
 
 # Attempts and whole jobs may take hours; the last bucket is four of them.
 LONG = (0.1, 0.5, 1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
@@ -26,6 +27,8 @@ CANCEL = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 3600, 14400)
 REQUEST = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30)
 SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 USD = (0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 100)
+
+NOTHING: Final[Mapping[str, Iterable[int]]] = MappingProxyType({})
 
 
 class Metrics:
@@ -43,12 +46,18 @@ class Metrics:
         build = Info("filaviva_build", "The running release", registry=self.registry)
         build.info({"version": version("filaviva"), "revision": revision})
 
-    def know(self, service: Service, types: Iterable[str] = ()) -> None:
-        """Begin the series that this service will count, so that the first event is an increase."""
+    def know(self, service: Service, types: Mapping[str, Iterable[int]] = NOTHING) -> None:
+        """Begin the series that this service will count, so that the first event is an increase.
+
+        `types` are the published ones, with their versions.
+        """
         for name, *values in ALWAYS.get(service, ()):
             self._begin(name, combinations(values))
         for name, *values in BY_TYPE.get(service, ()):
             self._begin(name, combinations([tuple(types), *values]))
+        versions = [(kind, str(number)) for kind, numbers in types.items() for number in numbers]
+        for name, *values in BY_VERSION.get(service, ()):
+            self._begin(name, combinations([versions, *values]))
 
     def _begin(self, name: str, labels: Iterable[tuple[str, ...]]) -> None:
         metric: Any = getattr(self, name)
@@ -63,8 +72,10 @@ class Metrics:
 
     def _histogram(
         self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = LONG
-    ) -> Histogram:
-        return Histogram(f"filaviva_{name}", text, labels, registry=self.registry, buckets=buckets)
+    ) -> LoopHistogram:
+        return LoopHistogram(
+            f"filaviva_{name}", text, labels, registry=self.registry, buckets=buckets
+        )
 
     def _jobs(self) -> None:
         self.jobs_submitted = self._counter(

@@ -52,7 +52,7 @@ class Counting:
             return await self._count(connection)
 
     async def _counted(self, connection: AsyncConnection, stop: asyncio.Event) -> None:
-        self._metrics.know("retry-scheduler", await _types(connection))
+        self._know(await _types(connection))
         if not (await connection.exec_driver_sql(_LEAD)).scalar():
             return
         try:
@@ -63,10 +63,13 @@ class Counting:
             # The connection goes back to the pool, and a lock of its session would go with it.
             await connection.exec_driver_sql(_LEAVE)
 
+    def _know(self, types: Sequence[str]) -> None:
+        self._metrics.know("retry-scheduler", dict.fromkeys(types, ()))
+
     async def _count(self, connection: AsyncConnection) -> int:
         began = time.monotonic()
         types = await _types(connection)
-        self._metrics.know("retry-scheduler", types)
+        self._know(types)
         counted: Mapping[str, Values] = await figures.count(connection, types)
         self._metrics.figures.tell(counted)
         self._took = time.monotonic() - began

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -45,6 +45,16 @@ class Settled:
     spent: float = 0.0  # USD, by this attempt
 
 
+class Ends(NamedTuple):
+    """What the end of an attempt counts; of the job too, where that is its end."""
+
+    attempts: Any
+    took: Any
+    finished: Any
+    ended: Any
+    cost: Any
+
+
 class Facts:
     """Count what happened; a failure also gets its line."""
 
@@ -52,11 +62,12 @@ class Facts:
         self._metrics = metrics
         # Looking a child up by its labels costs as much as counting: this is the hot path.
         self._child = lru_cache(maxsize=4096)(_child)
+        self._wait = lru_cache(maxsize=4096)(metrics.queue_wait.labels)
+        self._ends = lru_cache(maxsize=4096)(partial(_ends, metrics))
 
     def claimed(self, job: Claimed, *, read_as: int) -> None:
         """A job was claimed; it will be read as this version."""
-        wait = self._child(self._metrics.queue_wait.labels, job.type)
-        wait.observe(max(0.0, job.waited), _trace(job))
+        self._wait(job.type).observe(max(0.0, job.waited), _trace(job))
         if job.paused:
             self._metrics.retry_lateness.observe(max(0.0, job.waited))
         if read_as != job.version:
@@ -90,18 +101,17 @@ class Facts:
             log.warning("outcome void: the lease was lost", **_named(job))
             return
         outcome, error_class, _ = words(fact.outcome)
-        child, trace = self._child, _trace(job)
-        child(self._metrics.job_attempts.labels, job.type, outcome, error_class).inc()
-        child(self._metrics.attempt_duration.labels, job.type, outcome).observe(fact.seconds, trace)
-        if outcome in ("succeeded", "canceled"):
-            child(self._metrics.jobs_finished.labels, job.type, outcome).inc()
-            ended = child(self._metrics.end_to_end.labels, job.type, outcome)
-            ended.observe(job.age + fact.seconds, trace)
-            child(self._metrics.job_cost.labels, job.type).observe(job.spent + fact.spent)
+        ends, trace = self._ends(job.type, outcome, error_class), _trace(job)
+        ends.attempts.inc()
+        ends.took.observe(fact.seconds, trace)
+        if ends.finished is not None:
+            ends.finished.inc()
+            ends.ended.observe(job.age + fact.seconds, trace)
+            ends.cost.observe(job.spent + fact.spent)
         if fact.spent:
-            child(self._metrics.attempt_cost.labels, job.type, outcome).inc(fact.spent)
+            self._metrics.attempt_cost.labels(job.type, outcome).inc(fact.spent)
         if fact.rung is not None and fact.stopped_after is not None:
-            child(self._metrics.cancel_seconds.labels, fact.rung).observe(fact.stopped_after)
+            self._metrics.cancel_seconds.labels(fact.rung).observe(fact.stopped_after)
         if isinstance(fact.outcome, Retry | Dead):
             _log_failure(job, fact.outcome)
             self._violation(job, fact.outcome)
@@ -112,6 +122,18 @@ class Facts:
             reason = "upcast_failed" if failure.code == _UPCAST_FAILED else failure.error_class
             violations = self._metrics.contract_violations
             self._child(violations.labels, job.type, str(job.version), reason).inc()
+
+
+def _ends(metrics: Metrics, kind: str, outcome: str, error_class: str) -> Ends:
+    """Find what such an end counts."""
+    final = outcome in ("succeeded", "canceled")
+    return Ends(
+        metrics.job_attempts.labels(kind, outcome, error_class),
+        metrics.attempt_duration.labels(kind, outcome),
+        metrics.jobs_finished.labels(kind, outcome) if final else None,
+        metrics.end_to_end.labels(kind, outcome) if final else None,
+        metrics.job_cost.labels(kind) if final else None,
+    )
 
 
 def words(outcome: object) -> tuple[str, str, str | None]:
