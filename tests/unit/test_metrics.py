@@ -1,6 +1,8 @@
 """The public metrics: names and labels are promises, and what is known begins at 0."""
 
+import re
 from dataclasses import fields
+from pathlib import Path
 from typing import get_args
 from uuid import UUID
 
@@ -19,6 +21,7 @@ from filaviva.telemetry.figures import Figures
 from filaviva.telemetry.metrics import Metrics
 from filaviva.tracing.ids import PlannedIds, attempt
 from filaviva_dlq_handler.api import DeadReason
+from filaviva_retry_scheduler import retention
 from filaviva_retry_scheduler.shares import CLASSES
 from filaviva_worker.claim import Claimed, Verdict
 from filaviva_worker.facts import Facts, Settled
@@ -81,6 +84,8 @@ def test_the_words_of_labels_are_those_of_the_code() -> None:
     assert set(known.RUNGS) == {rung.value for rung in Rung}
     assert set(known.NOT_RUN) == {verdict.value for verdict in Verdict} - {"claimed"}
     assert known.PRIORITIES == CLASSES
+    removed = re.findall(r'_count\(\s*"(\w+)"', Path(retention.__file__).read_text())
+    assert set(known.REMOVED) == set(removed)
 
 
 @pytest.mark.parametrize("service", known.ALWAYS)

@@ -106,7 +106,7 @@ def test_a_dashboard_is_what_grafana_expects(board: Board) -> None:
     assert len(made["uid"]) <= 40
     assert len({panel["id"] for panel in made["panels"]}) == len(made["panels"])
     known = {variable["name"] for variable in made["templating"]["list"]}
-    built_in = {"__rate_interval", "__range", "__timeFilter"}
+    built_in = {"__rate_interval", "__range", "__timeFilter", "__timeFrom"}
     assert set(re.findall(r"\$\{?(\w+)", text)) <= known | built_in
     assert _overlapping(made["panels"]) == []
 

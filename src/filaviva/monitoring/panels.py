@@ -100,7 +100,7 @@ def figure(metric: str, by: str = "", where: str = "") -> str:
 def age(metric: str, by: str = "", where: str = "") -> str:
     """Give the age of the oldest in seconds; 0 where nothing waits."""
     since = f"min{_by(by)}(({metric}{_where(where)} > 0) or ({metric}{_where(where)} + 1e12))"
-    return f"(time() - {since}) * ({since} < bool 1e12)"
+    return f"clamp_min((time() - {since}) * ({since} < bool 1e12), 0)"
 
 
 def quantile(share: float, metric: str, by: str = "", where: str = "") -> str:
@@ -116,6 +116,13 @@ def quantiles(metric: str, where: str = "") -> Sequence[Query]:
         Query(quantile(share, metric, where=where), f"{share * 100:g} %")
         for share in (0.5, 0.95, 0.99)
     ]
+
+
+def since(column: str, before: str = "0 s") -> str:
+    """Restrict a time-ordered id (UUIDv7) to the time shown: the primary key finds those rows."""
+    moment = f"extract(epoch FROM $__timeFrom()::timestamptz - interval '{before}')"
+    bits = f"lpad(to_hex(({moment} * 1000)::bigint), 12, '0')"
+    return f"{column} >= ({bits} || repeat('0', 20))::uuid"
 
 
 def share(part: str, whole: str) -> str:

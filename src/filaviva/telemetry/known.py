@@ -25,6 +25,19 @@ CONFIRMS: Final = ("confirmed", "unroutable", "offending", "not_ready", "unknown
 REBUILT: Final = ("lost", "closed", "canceled", "deaf")
 NOT_RUN: Final = ("duplicate", "stale", "early", "limited", "suspect")
 RUNGS: Final = ("cooperative", "task", "sigterm", "sigkill", "fenced")
+REMOVED: Final = (
+    "parts",
+    "jobs",
+    "inbox",
+    "dead_letters",
+    "audit_log",
+    "tombstones",
+    "submission_keys",
+    "contract_uses",
+    "contract_samples",
+    "contents",
+    "workers",
+)
 PRIORITIES: Final = ("high", "normal", "low")
 REASONS: Final = (
     "terminal",
@@ -72,6 +85,7 @@ ALWAYS: Final[Mapping[Service, Sequence[Known]]] = {
         ),
         ("cancel_seconds", ("fenced",)),
         ("turns_given", PRIORITIES),
+        ("rows_removed", REMOVED),
     ),
     "dlq-handler": (
         *_CARRIES,

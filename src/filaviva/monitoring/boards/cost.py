@@ -13,13 +13,14 @@ from filaviva.monitoring.panels import (
     quantiles,
     rate,
     share,
+    since,
 )
 
 _TYPE: Final = 'type=~"$type"'
 _WASTED: Final = f'{_TYPE},outcome!="succeeded"'
-_DEAREST: Final = """\
+_DEAREST: Final = f"""\
 SELECT id, type, state, attempt AS attempts, cost_usd::float8 AS cost_usd, created_at
-FROM filaviva.jobs WHERE $__timeFilter(created_at) AND cost_usd > 0
+FROM filaviva.jobs WHERE {since("id")} AND $__timeFilter(created_at) AND cost_usd > 0
 ORDER BY jobs.cost_usd DESC LIMIT 50"""
 
 _SPEND: Final = (

@@ -15,15 +15,18 @@ from filaviva.monitoring.panels import (
     quantiles,
     rate,
     share,
+    since,
 )
 
 _TYPE: Final = 'type=~"$type"'
-_STEPS: Final = """\
+# Attempts have no index on time, jobs do: their ids. A job older than a day counts no more.
+_STEPS: Final = f"""\
 SELECT job.type, coalesce(attempt.step, '(outside of steps)') AS step, attempt.error_class,
     attempt.error_code, attempt.outcome, count(*) AS attempts,
     sum(attempt.cost_usd)::float8 AS cost_usd, max(attempt.finished_at) AS last
 FROM filaviva.attempts AS attempt JOIN filaviva.jobs AS job ON job.id = attempt.job_id
-WHERE attempt.outcome IN ('retry', 'failed', 'lost') AND $__timeFilter(attempt.finished_at)
+WHERE {since("attempt.job_id", "1 day")} AND $__timeFilter(attempt.finished_at)
+    AND attempt.outcome IN ('retry', 'failed', 'lost')
 GROUP BY 1, 2, 3, 4, 5 ORDER BY attempts DESC LIMIT 100"""
 
 _FARES: Final = (

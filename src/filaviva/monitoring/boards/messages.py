@@ -81,7 +81,7 @@ _OUT: Final = (
         text="What retention removed because nothing has to be kept longer.",
         unit="short",
         stacked=True,
-        ask=[Query(f"{increase('filaviva_rows_removed_total', 'what')} or vector(0)", "{{what}}")],
+        ask=[Query(increase("filaviva_rows_removed_total", "what"), "{{what}}")],
         see="FilavivaTableBloated",
     ),
 )

@@ -112,7 +112,9 @@ _RED: Final = (
         "harmless.",
         unit="reqps",
         stacked=True,
-        ask=[Query(rate("filaviva_jobs_submitted_total", "source, result"))],
+        ask=[
+            Query(rate("filaviva_jobs_submitted_total", "source, result"), "{{source}} {{result}}")
+        ],
         see="FilavivaSubmissionBurn",
     ),
     Panel(

@@ -15,6 +15,7 @@ from filaviva.monitoring.panels import (
     quantiles,
     rate,
     share,
+    since,
 )
 
 _TYPE: Final = 'type=~"$type"'
@@ -24,7 +25,7 @@ SELECT width_bucket(extract(epoch FROM not_before - now())::float8,
     count(*) AS jobs, min(not_before) AS first, max(not_before) AS last
 FROM filaviva.jobs WHERE state = 'queued' AND not_before > now() AND parked_reason IS NULL
 GROUP BY 1 ORDER BY 1"""
-_PLANNED: Final = """\
+_PLANNED: Final = f"""\
 SELECT job.type, attempt.number AS after_attempt, count(*) AS pauses,
     avg(attempt.pause_seconds) AS planned_seconds,
     avg(extract(epoch FROM next.started_at - attempt.finished_at))::float8 AS actual_seconds,
@@ -34,7 +35,8 @@ FROM filaviva.attempts AS attempt
 JOIN filaviva.jobs AS job ON job.id = attempt.job_id
 JOIN filaviva.attempts AS next
     ON next.job_id = attempt.job_id AND next.number = attempt.number + 1
-WHERE attempt.pause_seconds IS NOT NULL AND $__timeFilter(next.started_at)
+WHERE {since("attempt.job_id", "1 day")} AND attempt.pause_seconds IS NOT NULL
+    AND $__timeFilter(next.started_at)
 GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 200"""
 
 _PAUSES: Final = (

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from filaviva.monitoring.panels import Board, Panel, Row, Sql
+from filaviva.monitoring.panels import Board, Panel, Row, Sql, since
 
 _WAITING: Final = """\
 SELECT tenant, count(*) FILTER (WHERE state = 'queued' AND parked_reason IS NULL
@@ -14,13 +14,13 @@ SELECT tenant, count(*) FILTER (WHERE state = 'queued' AND parked_reason IS NULL
         state = 'queued' AND coalesce(not_before, now()) <= now()))::float8 AS oldest_seconds
 FROM filaviva.jobs WHERE state IN ('queued', 'running', 'cancel_requested')
 GROUP BY 1 ORDER BY due DESC LIMIT 100"""
-_ENDED: Final = """\
+_ENDED: Final = f"""\
 SELECT tenant, count(*) AS submitted, count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
     count(*) FILTER (WHERE state = 'failed') AS failed,
     count(*) FILTER (WHERE state = 'canceled') AS canceled, sum(cost_usd)::float8 AS cost_usd,
     percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM finished_at - created_at))
         AS p95_seconds
-FROM filaviva.jobs WHERE $__timeFilter(created_at)
+FROM filaviva.jobs WHERE {since("id")} AND $__timeFilter(created_at)
 GROUP BY 1 ORDER BY submitted DESC LIMIT 100"""
 _LIMITS: Final = """\
 SELECT rule.tenant, rule.subject, rule.per_minute, rule.queued AS queued_limit,
@@ -36,9 +36,9 @@ GROUP BY 1, 2 ORDER BY open DESC LIMIT 100"""
 _TURNS: Final = """\
 SELECT queue, tenant, priority, count(*) AS waiting FROM filaviva.turns
 GROUP BY 1, 2, 3 ORDER BY waiting DESC LIMIT 100"""
-_SUBJECTS: Final = """\
+_SUBJECTS: Final = f"""\
 SELECT tenant, subject, count(*) AS jobs, sum(cost_usd)::float8 AS cost_usd
-FROM filaviva.jobs WHERE $__timeFilter(created_at) AND subject IS NOT NULL
+FROM filaviva.jobs WHERE {since("id")} AND $__timeFilter(created_at) AND subject IS NOT NULL
 GROUP BY 1, 2 ORDER BY jobs DESC LIMIT 100"""
 
 
