@@ -24,6 +24,8 @@ _LEAD: Final = "SELECT pg_try_advisory_lock(x'66696c62'::int)"
 _LEAVE: Final = "SELECT pg_advisory_unlock(x'66696c62'::int)"
 # Counting a large backlog takes a while: it may have one part in twenty of one core.
 _REST: Final = 20.0
+# Figures that are older than two minutes are not shown, so they are counted again before.
+_SELDOM: Final = 60.0
 
 
 class Counting:
@@ -58,7 +60,7 @@ class Counting:
         try:
             while not stop.is_set():
                 await self._count(connection)
-                await wait(stop, max(self._every, self._took * _REST))
+                await wait(stop, min(max(self._every, self._took * _REST), _SELDOM))
         finally:
             # The connection goes back to the pool, and a lock of its session would go with it.
             await connection.exec_driver_sql(_LEAVE)
