@@ -543,8 +543,9 @@ async def test_a_job_whose_claim_a_crash_took_back_runs_again_at_once(ground: Gr
 
 async def deaf(ground: Ground) -> UUID:
     """A job that runs here and does not hear of its cancel."""
-    (job,) = await ground.queued()
-    ground.gates.deaf.add(job)
+    job = await ground.jobs.queued()
+    ground.gates.deaf.add(job)  # before it can begin
+    await ground.wake(job)
     await until(lambda: job in ground.gates.running)
     return job
 
