@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from filaviva import events
-from filaviva.events import Event
+from filaviva.events import Event, Publishers
 from filaviva_contracts import Envelope, Undecodable
 
 
@@ -73,3 +73,22 @@ def test_a_trace_is_kept_only_if_it_is_one() -> None:
 
     assert event(traceparent=trace).traceparent == trace
     assert event(traceparent="nonsense").traceparent is None
+
+
+@pytest.mark.parametrize(
+    ("user", "tenant", "may"),
+    [
+        (None, "acme", False),
+        ("shop", "acme", False),
+        ("billing", "globex", False),
+        ("billing", "acme", True),
+        ("filaviva", "globex", True),
+        (None, "default", True),
+    ],
+)
+def test_publishers_name_their_tenants_we_any_and_everybody_the_default_one(
+    user: str | None, tenant: str, *, may: bool
+) -> None:
+    publishers = Publishers.trusting("filaviva", {"billing": ["acme"]})
+
+    assert publishers.may_name(user, tenant) == may
