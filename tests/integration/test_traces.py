@@ -297,6 +297,42 @@ async def test_every_line_of_a_job_names_it(traced: Traced, otlp: Receiver) -> N
         assert {line["service"] for line in lines} == {"worker"}
 
 
+async def test_a_retry_that_is_asked_for_is_part_of_the_request(
+    traced: Traced, otlp: Receiver
+) -> None:
+    job = await traced.submitted("leak", document="four", how="logged")
+    await traced.final(job)
+    answer = await traced.call("producer", "POST", f"/v1/jobs/{job}/retry", json={})
+    assert answer.status_code == 202, answer.text
+    first, second = await attempts_of(otlp, job, 2)
+
+    def sent_back() -> Span | None:
+        return next(iter(otlp.named("retry filaviva.jobs", filaviva__job__id=str(job))), None)
+
+    retry: Span = await until(sent_back)
+    request = await until(lambda: [span for span in otlp.spans if span.id == retry.parent])
+    assert only(request).name == "POST /v1/jobs/{job_id}/retry"
+    assert retry.links["previous attempt"] == first.id
+    sent = await until(lambda: otlp.below(retry))
+    assert second.links["message"] == only(sent).id
+
+
+async def test_the_attempt_of_a_killed_worker_is_decided_in_its_trace(
+    traced: Traced, otlp: Receiver
+) -> None:
+    job = await traced.submitted("read", document="five", hangs=True)
+    running = "SELECT 1 FROM filaviva.jobs WHERE id = $1 AND state = 'running'"
+    await until(lambda: traced.value(running, job))
+    await traced.restart("worker")
+    await traced.succeeded(job)
+    (second,) = await attempts_of(otlp, job, 1)
+    (decision,) = await until(lambda: otlp.named("decide", filaviva__job__id=str(job)))
+    lost = attempt(job, 1)
+    assert (int(decision.trace, 16), int(decision.parent, 16)) == (lost.trace, lost.span)
+    assert decision.attributes["filaviva.error.class"] == "lost"
+    assert int(second.links["previous attempt"], 16) == lost.span
+
+
 async def test_what_a_job_is_about_gets_into_nothing_that_many_see(
     traced: Traced, otlp: Receiver
 ) -> None:
@@ -324,9 +360,10 @@ async def test_what_a_job_is_about_gets_into_nothing_that_many_see(
     await until(lambda: len(traced.slack.posts) >= 3)
     letters = await traced.call("dlq-handler", "GET", "/v1/dead-letters")
     assert len(letters.json()["items"]) >= len(jobs) - 1
-    pages = await asyncio.gather(*map(metrics, traced.all()))
-    for service in traced.all():
-        service.stop()
+    services = [service for service in traced.all() if service.alive]
+    pages = await asyncio.gather(*map(metrics, services))
+    for service in services:  # what they have to tell is told then: this test is the last one
+        assert service.stop() == 0
 
     planted = "SELECT count(*) FROM filaviva.jobs WHERE payload::text LIKE $1"
     assert await traced.value(planted, f"%{CANARY}%") >= len(jobs)
