@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from filaviva.monitoring.panels import Board, Panel, Query, Row, Sql
+from filaviva.monitoring.panels import Board, Kind, Panel, Query, Row, Sql
 
 SCHEMA: Final = 41
 _PROMETHEUS: Final = {"type": "prometheus", "uid": "${prometheus}"}
@@ -78,12 +78,12 @@ def _panel(panel: Panel, number: int, place: Mapping[str, int]) -> dict[str, Any
         "datasource": _source(panel.ask[0]),
         "gridPos": place,
         "links": [
-            {"title": "What to do", "url": f"${{runbooks}}/{panel.see}.md", "targetBlank": True},
-            {"title": "Console", "url": "${console}", "targetBlank": True},
+            _link("What to do", url=f"${{runbooks}}/{panel.see}.md"),
+            _link("Console", url="${console}"),
         ],
         "fieldConfig": {"defaults": _defaults(panel), "overrides": []},
         "options": _options(panel),
-        "targets": [_target(ask, n) for n, ask in enumerate(panel.ask)],
+        "targets": [_target(ask, n, panel.kind) for n, ask in enumerate(panel.ask)],
     }
 
 
@@ -111,7 +111,7 @@ def _options(panel: Panel) -> dict[str, Any]:
         case "timeseries":
             legend = {"displayMode": "list", "placement": "bottom", "showLegend": True}
             return {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
-        case "stat" | "bargauge":
+        case "stat":
             last = {"calcs": ["lastNotNull"], "fields": "", "values": False}
             return {"reduceOptions": last, "orientation": "auto"}
         case "heatmap":
@@ -124,7 +124,7 @@ def _source(ask: Query | Sql) -> Mapping[str, str]:
     return _PROMETHEUS if isinstance(ask, Query) else _POSTGRES
 
 
-def _target(ask: Query | Sql, number: int) -> dict[str, Any]:
+def _target(ask: Query | Sql, number: int, kind: Kind) -> dict[str, Any]:
     name = chr(ord("A") + number)
     if isinstance(ask, Sql):
         return {
@@ -141,9 +141,9 @@ def _target(ask: Query | Sql, number: int) -> dict[str, Any]:
         "editorMode": "code",
         "expr": ask.expr,
         "legendFormat": ask.legend or "__auto",
-        "instant": ask.instant,
-        "range": not ask.instant,
-        "format": "table" if ask.instant else "time_series",
+        "instant": kind == "stat",
+        "range": kind != "stat",
+        "format": "heatmap" if kind == "heatmap" else "time_series",
         "exemplar": "_bucket" in ask.expr,
     }
 
@@ -200,6 +200,11 @@ def _annotations() -> list[dict[str, Any]]:
 
 
 def _links() -> list[dict[str, Any]]:
-    ours = {"title": "Filaviva", "type": "dashboards", "tags": ["filaviva"], "asDropdown": True}
-    broker = {"title": "RabbitMQ", "type": "link", "url": _BROKER_BOARD, "targetBlank": True}
-    return [ours | {"keepTime": True, "includeVars": True}, broker]
+    ours = _link("Filaviva", type="dashboards", tags=["filaviva"], asDropdown=True)
+    return [ours | {"keepTime": True, "targetBlank": False}, _link("RabbitMQ", url=_BROKER_BOARD)]
+
+
+def _link(title: str, **more: Any) -> dict[str, Any]:
+    usual = {"type": "link", "icon": "external link", "tooltip": "", "url": "", "tags": []}
+    how = {"asDropdown": False, "includeVars": False, "keepTime": False, "targetBlank": True}
+    return {"title": title, **usual, **how, **more}

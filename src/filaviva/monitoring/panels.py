@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-Kind: TypeAlias = Literal["timeseries", "stat", "table", "bargauge", "heatmap"]
+Kind: TypeAlias = Literal["timeseries", "stat", "table", "heatmap"]
 Step: TypeAlias = tuple[float | None, str]
 
 CALM: Final[Sequence[Step]] = ((None, "green"),)
@@ -16,7 +16,6 @@ class Query:
 
     expr: str
     legend: str = ""
-    instant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
