@@ -22,7 +22,7 @@ from fixtures.pictures import draw
 from fixtures.prometheus import Prometheus, filled_in, prometheus, selectors
 from fixtures.waiting import until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 READER = Path(__file__).parents[2] / "deploy/grafana/reader.sql"
 PANELS = [panel for board in BOARDS for panel in board.panels]
@@ -51,10 +51,10 @@ async def load(journey: Journey) -> None:
     stopped = await submit("work", seconds=60)
     await _refused(journey)
     await _told(journey)
-    await until(lambda: _running(journey, stopped))
+    await until(lambda: _running(journey, stopped), seconds=60)
     await journey.call("producer", "POST", f"/v1/jobs/{stopped}/cancel")
     journey.services["worker"][0].kill()
-    await journey.final(*kept, *dead, stopped, seconds=40)
+    await journey.final(*kept, *dead, stopped, seconds=90)
     await _replayed(journey, dead[1])
 
 
@@ -84,7 +84,7 @@ async def _told(journey: Journey) -> None:
 async def _replayed(journey: Journey, job: UUID) -> None:
     """Correct a dead letter, send it back and see it done."""
     letters = "SELECT id FROM filaviva.dead_letters WHERE job_id = $1"
-    letter = await until(lambda: journey.value(letters, job), seconds=20)
+    letter = await until(lambda: journey.value(letters, job), seconds=60)
     patch = [{"op": "replace", "path": "/good", "value": True}]
     body = {"scope": {"ids": [str(letter)]}, "patch": patch, "reason": "tried on purpose"}
     started = await journey.call("dlq-handler", "POST", "/v1/replays", json=body)
@@ -117,8 +117,9 @@ async def seen(
     where = addresses(standing, brokers.get("system"))
     with prometheus(folder, where, vhost) as server:
         await load(standing)
-        await until(lambda: server.ask("sum(filaviva_replays_total{outcome='succeeded'}) > 0"))
-        await until(lambda: server.ask("sum(filaviva_leases_expired_total) > 0"))
+        replayed = "sum(filaviva_replays_total{outcome='succeeded'}) > 0"
+        await until(lambda: server.ask(replayed), seconds=60)
+        await until(lambda: server.ask("sum(filaviva_leases_expired_total) > 0"), seconds=60)
         await asyncio.sleep(1.5)  # two scrapes and an evaluation of the rules
         yield server
 
