@@ -257,6 +257,14 @@ async def test_a_failed_job_whose_dead_letter_is_there_or_on_its_way_is_not_told
     assert await reconciler.step() == 0
 
 
+async def test_a_failed_job_that_outlives_its_closed_dead_letter_is_not_told_again(
+    jobs: Jobs, reconciler: Reconciler
+) -> None:
+    await jobs.queued(state="'failed'", finished_at="now() - interval '91 days'")
+
+    assert await reconciler.step() == 0
+
+
 async def test_a_dead_letter_that_stays_away_is_asked_for_less_and_less(
     jobs: Jobs, told: Told
 ) -> None:

@@ -92,7 +92,13 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
     duties = (
         Sweeper(engine, announcer, lease_seconds=settings.worker.lease_seconds, gate=turns),
         BatchSweep(engine, following),
-        Reconciler(engine, depths, announcer, gate=turns),
+        Reconciler(
+            engine,
+            depths,
+            announcer,
+            letters_days=settings.retention.dead_letters_days,
+            gate=turns,
+        ),
         Calendar(engine, announcer, gate=turns, quotas=Quotas(limits)),
         limits,
         releasing,

@@ -86,10 +86,13 @@ ORDER BY greatest(jobs.queued_at, jobs.not_before)
 LIMIT $3 FOR NO KEY UPDATE OF jobs SKIP LOCKED
 """
 
+# Of what failed longer ago than letters are kept nobody knows: a closed one may have been removed,
+# while a job that is kept for longer is still there.
 _UNTOLD = """
 WITH untold AS MATERIALIZED (
     SELECT jobs.id FROM filaviva.jobs AS jobs
     WHERE jobs.state = 'failed' AND jobs.finished_at < now() - interval '1 minute'
+        AND jobs.finished_at > now() - 86400 * $2::float8 * interval '1 second'
         AND jobs.parked_reason IS DISTINCT FROM 'items'
         AND (jobs.reissued_at IS NULL OR jobs.reissued_at < now() - least(
             interval '1 hour', greatest(interval '1 minute', jobs.reissued_at - jobs.finished_at)))
@@ -131,6 +134,7 @@ class Reconciler:
         batch: int = 1000,
         pause: float = 10.0,
         rarely: float = 60.0,
+        letters_days: float = 90.0,
         gate: Gate = OPEN,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -140,6 +144,7 @@ class Reconciler:
         self._batch = batch
         self._pause = pause
         self._rarely = rarely
+        self._letters_days = letters_days
         self._rare_due = clock()
         self._gate = gate
         self._clock = clock
@@ -232,7 +237,8 @@ class Reconciler:
         return await moved.follow(connection, self._gate, limit=self._batch)
 
     async def _tell(self, connection: AsyncConnection) -> Decided:
-        untold = (await connection.exec_driver_sql(_UNTOLD, (self._batch,))).mappings().all()
+        found = await connection.exec_driver_sql(_UNTOLD, (self._batch, self._letters_days))
+        untold = found.mappings().all()
         facts = [DeadLetterRepublished(job["job_id"], job["type"]) for job in untold]
         messages = [
             job_dead(**{key: value for key, value in job.items() if key != "type"})
