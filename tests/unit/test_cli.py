@@ -214,6 +214,7 @@ def test_a_misspelt_state_is_a_usage_error_that_names_the_right_ones(
         (("schedules", "list", "--tenant", "a b"), "found 'a b'"),
         (("callbacks", "secret", "--tenant", "*"), "found '*'"),
         (("topology", "plan", "--queue", "a b"), "expected a lower-case letter"),
+        (("dev", "--state", "/dev/null/x"), "expected a folder that can be written"),
     ],
 )
 def test_what_could_never_be_stored_is_a_usage_error(words: tuple[str, ...], expected: str) -> None:

@@ -51,7 +51,7 @@ def dev(  # noqa: PLR0913 - one argument per option of the command
     if context.invoked_subcommand is not None:
         return
     options = Options(
-        state=state.absolute(),
+        state=_folder(state),
         app=app_name,
         services=tuple(name.strip() for name in services.split(",") if name.strip()),
         workers=workers,
@@ -133,6 +133,14 @@ def _words(options: Options) -> list[str]:
     if options.app is not None:
         words += ["--app", options.app]
     return [*words, "--reload"] if options.reload else words
+
+
+def _folder(state: Path) -> Path:
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+    except OSError as why:
+        raise typer.BadParameter(f"--state: expected a folder that can be written: {why}") from None
+    return state.absolute()
 
 
 def _version(text: str) -> Version:
