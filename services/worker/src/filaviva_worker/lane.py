@@ -28,6 +28,7 @@ from filaviva_worker.claim import SUSPICIOUS, Claimed, Verdict
 from filaviva_worker.claimer import Claimer
 from filaviva_worker.event_intake import EventIntake
 from filaviva_worker.facts import Facts, NotRun, Settled, words
+from filaviva_worker.gathering import Gathering
 from filaviva_worker.limited import Limited
 from filaviva_worker.live import Ending, Live, LiveJobs
 from filaviva_worker.reissue import issue_again
@@ -109,6 +110,7 @@ class Lane:
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
         self._prefetch = limits.slots
         self._suspect: UUID | None = None
+        self._gathering = Gathering()
         self._most = BATCH  # at once; fewer after the database refused a batch
         self._closed = False
         self._some = asyncio.Event()
@@ -147,6 +149,7 @@ class Lane:
             self._unclaimed[job_id] = each
             self._waiting.append(each)
             self._some.set()
+            self._gathering.arrived(len(self._waiting))
         elif known is not None and each.wake.epoch <= known:
             # One local task per job: whoever runs it makes this copy superfluous.
             self._facts.not_run(NotRun("duplicate"))
@@ -194,7 +197,10 @@ class Lane:
         stopping = asyncio.ensure_future(stop.wait())
         while not stop.is_set():
             if self._waiting and self._free:
-                await self._claim_batch(stop)
+                room = min(self._most, self._free)
+                await self._gathering.wait(len(self._waiting), room, stop)
+                if self._waiting and not stop.is_set():
+                    await self._claim_batch(stop)
                 continue
             self._some.clear()
             some = asyncio.ensure_future(self._some.wait())
@@ -210,6 +216,7 @@ class Lane:
         wanted = [each.wake for each in batch]
         claims = await self._claimer.claim(wanted, stop, suspect_too=suspect_too)
         failpoints.passing("claim.committed")
+        self._gathering.claimed(count)
         if claims is None:
             self._put_back(batch)
             return
