@@ -109,6 +109,23 @@ async def test_one_process_counts_and_another_follows_when_it_is_gone(jobs: Jobs
         assert first.shown("outbox_pending") is None
 
 
+_CUT_WHO_COUNTS = """
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE locktype = 'advisory' AND objid = x'66696c62'::int AND database = (
+    SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+async def test_who_counts_goes_on_when_its_session_is_ended(counted: Counted, jobs: Jobs) -> None:
+    async with counted.at_work():
+        for _ in range(5):
+            await until(lambda: counted.shown("outbox_pending") == 0)
+            cut = await jobs.all(_CUT_WHO_COUNTS)
+            await until(lambda: counted.shown("outbox_pending") is None)
+            assert len(cut) == 1
+        await until(lambda: counted.shown("outbox_pending") == 0)
+
+
 @pytest.mark.parametrize("statement", [figures.JOBS, figures.LETTERS], ids=["jobs", "letters"])
 async def test_what_has_ended_is_not_read(jobs: Jobs, statement: str) -> None:
     async with jobs.engine.begin() as connection:

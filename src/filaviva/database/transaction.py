@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
 import asyncpg
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 
 T = TypeVar("T")
@@ -24,6 +24,7 @@ _LONGEST = 200
 # errors and the system's through.
 DATABASE_ERRORS = (
     DBAPIError,
+    PendingRollbackError,  # asked once more on a connection that was lost
     PoolExhausted,
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
@@ -34,6 +35,7 @@ DATABASE_ERRORS = (
 _ABSENCES = (
     OSError,
     TimeoutError,
+    PendingRollbackError,
     PoolExhausted,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,

@@ -21,7 +21,6 @@ log = structlog.get_logger("filaviva")
 
 _TYPES: Final = "SELECT DISTINCT type FROM filaviva.contracts WHERE queue IS NOT NULL ORDER BY type"
 _LEAD: Final = "SELECT pg_try_advisory_lock(x'66696c62'::int)"
-_LEAVE: Final = "SELECT pg_advisory_unlock(x'66696c62'::int)"
 # Counting a large backlog takes a while: it may have one part in twenty of one core.
 _REST: Final = 20.0
 # Figures that are older than two minutes are not shown, so they are counted again before.
@@ -62,8 +61,9 @@ class Counting:
                 await self._count(connection)
                 await wait(stop, min(max(self._every, self._took * _REST), _SELDOM))
         finally:
-            # The connection goes back to the pool, and a lock of its session would go with it.
-            await connection.exec_driver_sql(_LEAVE)
+            # The lock ends with its session, which must not go back to the pool; whether the server
+            # still answers makes no difference.
+            await connection.invalidate()
 
     def _know(self, types: Sequence[str]) -> None:
         self._metrics.know("retry-scheduler", dict.fromkeys(types, ()))

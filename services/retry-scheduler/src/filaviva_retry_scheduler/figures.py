@@ -59,13 +59,11 @@ _MOST_LINES: Final = 10_000
 
 
 async def count(connection: AsyncConnection, types: Sequence[str]) -> Mapping[str, Values]:
-    """Count everything once."""
+    """Count everything once; after an error the session is of no use to others."""
     await connection.exec_driver_sql(NO_SCANS)
-    try:
-        jobs = await _jobs(connection, types)
-        letters = await _letters(connection, types)
-    finally:
-        await connection.exec_driver_sql(_SCANS)
+    jobs = await _jobs(connection, types)
+    letters = await _letters(connection, types)
+    await connection.exec_driver_sql(_SCANS)
     beside = (await _messages(connection), await _turns(connection), await server.count(connection))
     return {name: each for part in (jobs, letters, *beside) for name, each in part.items()}
 
