@@ -12,7 +12,7 @@ from filaviva.service import first_of
 _FLOWING = 4  # in the last claim
 _RECENT = 0.01  # seconds
 _ENOUGH = 64
-_PATIENCE = 0.002  # seconds; nobody sees them where hundreds come in a second
+_PATIENCE = 0.004  # seconds; nobody sees them where hundreds come in a second
 
 
 class Gathering:
