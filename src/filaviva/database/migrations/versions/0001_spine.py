@@ -1,9 +1,8 @@
 """The spine: jobs and their journey."""
 
-import re
 from pathlib import Path
 
-from alembic import op
+from filaviva.database.migrations import scripts
 
 revision = "0001"
 down_revision = None
@@ -12,14 +11,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create every table of the journey, statement by statement (the driver prepares each)."""
-    script = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
-    for statement in re.split(r";\n(?=\n|CREATE|--)", script):
-        if statement.strip():
-            op.get_bind().exec_driver_sql(statement)
+    """Create every table of the journey."""
+    scripts.run(Path(__file__).with_suffix(".sql"))
 
 
 def downgrade() -> None:
-    """Refuse: a database that holds jobs is restored from a backup, not taken back."""
-    message = "0001 cannot be taken back; restore a backup instead"
-    raise NotImplementedError(message)
+    """Refuse it."""
+    scripts.refuse(revision)

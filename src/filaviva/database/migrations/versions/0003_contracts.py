@@ -1,9 +1,8 @@
 """Contracts that change, and what people who wait had missed: one script per duty."""
 
-import re
 from pathlib import Path
 
-from alembic import op
+from filaviva.database.migrations import scripts
 
 revision = "0003"
 down_revision = "0002"
@@ -14,20 +13,11 @@ DUTIES = ("turns", "callbacks", "versions", "samples", "schedules", "contents", 
 
 
 def upgrade() -> None:
-    """Widen what is there, statement by statement (the driver prepares each)."""
+    """Widen what is there."""
     for duty in DUTIES:
-        script = Path(__file__).with_name(f"0003_{duty}.sql").read_text(encoding="utf-8")
-        for statement in re.split(r";\n(?=\n|CREATE|ALTER|DROP|--|\Z)", script):
-            if _says_something(statement):
-                op.get_bind().exec_driver_sql(statement)
+        scripts.run(Path(__file__).with_name(f"0003_{duty}.sql"))
 
 
 def downgrade() -> None:
-    """Refuse: a database that holds jobs is restored from a backup, not taken back."""
-    message = "0003 cannot be taken back; restore a backup instead"
-    raise NotImplementedError(message)
-
-
-def _says_something(statement: str) -> bool:
-    lines = (line.strip() for line in statement.splitlines())
-    return any(line and not line.startswith("--") for line in lines)
+    """Refuse it."""
+    scripts.refuse(revision)
