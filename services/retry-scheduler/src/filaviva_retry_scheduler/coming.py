@@ -9,7 +9,7 @@ import asyncio
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva.database.transaction import DATABASE_ERRORS, transact
+from filaviva.database.transaction import DATABASE_ERRORS, said, transact
 from filaviva.failpoints import passing
 from filaviva.service import wait
 from filaviva_retry_scheduler import waiting
@@ -33,7 +33,7 @@ class Coming:
             try:
                 busy = await self.step() >= self._batch
             except DATABASE_ERRORS as failed:
-                log.warning("those who come due wait", why=str(failed)[:200])
+                log.warning("those who come due wait", why=said(failed))
                 busy = False
             if not busy:
                 await wait(stop, self._next_look)

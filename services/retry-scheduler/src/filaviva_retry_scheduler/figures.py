@@ -21,10 +21,8 @@ Counts: TypeAlias = dict[tuple[str, ...], float]
 
 STATES: Final = ("queued", "paused", "parked", "running", "cancel_requested")
 
-# Only the partial indexes of what has not ended are read, whatever the statistics say of millions
-# of rows that have.
-NO_SCANS: Final = "SET enable_seqscan = off"
-_SCANS: Final = "RESET enable_seqscan"
+# Services connect without sequential scans: only the partial indexes of what has not ended are
+# read, whatever the statistics say of millions of rows that have.
 JOBS: Final = """
 SELECT type, CASE WHEN parked_reason IS NOT NULL THEN 'parked'
         WHEN not_before > now() THEN 'paused' ELSE 'queued' END AS state,
@@ -59,11 +57,9 @@ _MOST_LINES: Final = 10_000
 
 
 async def count(connection: AsyncConnection, types: Sequence[str]) -> Mapping[str, Values]:
-    """Count everything once; after an error the session is of no use to others."""
-    await connection.exec_driver_sql(NO_SCANS)
+    """Count everything once."""
     jobs = await _jobs(connection, types)
     letters = await _letters(connection, types)
-    await connection.exec_driver_sql(_SCANS)
     beside = (await _messages(connection), await _turns(connection), await server.count(connection))
     return {name: each for part in (jobs, letters, *beside) for name, each in part.items()}
 

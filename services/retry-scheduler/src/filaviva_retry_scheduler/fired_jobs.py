@@ -131,6 +131,7 @@ async def _store_batch(connection: AsyncConnection, firing: Firing, gate: Gate) 
     found = await connection.exec_driver_sql(_TEMPLATE, (firing.schedule_id,))
     columns = as_dict(found.one())
     items, *policy = (columns.pop(name) for name in _OF_BATCH)
+    batch = Batch(tuple(items), *policy)
     submission = Submission(
         **columns,
         idempotency_key=firing.idempotency_key,
@@ -140,11 +141,8 @@ async def _store_batch(connection: AsyncConnection, firing: Firing, gate: Gate) 
         deadline=None,
         correlation_id=firing.idempotency_key,
         traceparent=None,
-        batch=Batch(tuple(items), *policy),
+        batch=batch,
     )
     at_once = partial(gate.at_once, submission.queue)
-    assert submission.batch is not None  # noqa: S101 - just made
-    stored = await batch_birth.store(
-        connection, firing.job_id, submission, submission.batch, at_once=at_once
-    )
+    stored = await batch_birth.store(connection, firing.job_id, submission, batch, at_once=at_once)
     return Stored() if stored is None else Stored(stored, frozenset((firing.job_id,)))
