@@ -1,5 +1,6 @@
 """An application: its handlers, and how to find it."""
 
+import copy
 import os
 import re
 import sys
@@ -218,6 +219,15 @@ class App:
         if self.lifecycle:
             handler = replace(handler, policy=replace(handler.policy, lifecycle=True))
         versions[version] = handler
+
+    def widened(self, handler: Handler) -> "App":
+        """Give an app that has this handler, just as it is, beside all that this one has."""
+        wider = copy.copy(self)
+        wider.lifecycle = False  # said of the app's own jobs, whose handlers know it already
+        handlers = {kind: dict(versions) for kind, versions in self._handlers.items()}
+        wider._handlers = handlers  # noqa: SLF001 - of our own class
+        wider.add(handler)
+        return wider
 
 
 def _named(contract: str | type[Contract], version: int | None) -> tuple[str, int]:

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from datetime import date
 from typing import Any
 from uuid import UUID
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from filaviva import wakeups
+from filaviva import App, Context, Contract, wakeups
 from filaviva.broker.topology import Topology
 from filaviva.callbacks.contract import POLICY, QUEUE, CallBack
 from filaviva.callbacks.serving import built_in, with_callbacks
@@ -172,6 +173,37 @@ async def test_without_a_secret_nobody_is_called_back(producer: Producer) -> Non
     assert admit(body, origin, producer.registry, callbacks=Rules()).callback_url == URL
     assert with_callbacks(shop, CallbackSettings()) is shop
     assert QUEUE in with_callbacks(shop, CallbackSettings(secret=SECRET)).queues  # type: ignore[arg-type]
+
+
+def test_an_app_with_callbacks_is_all_that_it_was() -> None:
+    class Before(Contract, type="shop.order", version=1):
+        order: int
+
+    class After(Contract, type="shop.order", version=2):
+        order: int
+
+    class Sold(Contract, type="shop.sold", version=1):
+        order: int
+
+    async def sell(job: After, ctx: Context) -> None: ...
+
+    app = App("shop", lifecycle=True)
+    app.handler(After)(sell)
+    app.upcaster(Before, to=2)(lambda data: data)
+    app.deprecate(Before, sunset=date(2027, 1, 1))
+    app.publishes(Sold)
+    before = app.reads()
+
+    served = with_callbacks(app, CallbackSettings(secret=SECRET))  # type: ignore[arg-type]
+
+    assert served.old_contracts == app.old_contracts != {}
+    assert served.sunsets == app.sunsets != {}
+    assert served.published == app.published != {}
+    assert served.reads() == {**before, "filaviva.callback": (1,)}
+    assert served.handlers["shop.order"][2].policy.lifecycle
+    # Nobody is told how a callback ends, and the app itself is as before.
+    assert not served.handlers["filaviva.callback"][1].policy.lifecycle
+    assert app.reads() == before
 
 
 async def test_nobody_can_prevent_a_callback_by_taking_its_name(producer: Producer) -> None:

@@ -46,12 +46,7 @@ def with_callbacks(app: App, settings: CallbackSettings) -> App:
     """Give an app with our handler beside its own; as it is where there are no callbacks."""
     if settings.secret is None:
         return app
-    widened = App(app.name, tables=app.tables)
-    for handler in (*app.all_handlers(), _handler(settings)):
-        widened.add(handler)
-    for step in app.upcasters:
-        widened.upcaster(step.type, step.version, to=step.to)(step.function)
-    return widened
+    return app.widened(_handler(settings))
 
 
 def message(job: CallBack) -> bytes:
