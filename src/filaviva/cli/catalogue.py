@@ -1,22 +1,13 @@
 """`filaviva contracts link`: the page of contracts, for somebody without a key."""
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from pydantic import Field
 
-from filaviva.cli import here
+from filaviva.cli.links import show_link, signing
 from filaviva.cli.moments import moment_after
-from filaviva.cli.output import Json, show_json
-from filaviva.errors import ConfigurationError
+from filaviva.cli.output import Json
 from filaviva.operations.catalogue_links import CatalogueLinks
-from filaviva.operations.figures import moment
-from filaviva.settings import FromEnvironment, LinksSettings, read
-
-
-class _Settings(FromEnvironment):
-    links: LinksSettings = Field(default=LinksSettings())
 
 
 def link(
@@ -33,15 +24,6 @@ def link(
 ) -> None:
     """Make a signed link to the page of contracts; whoever has it needs no key."""
     seconds = int(moment_after(expires).timestamp())
-    settings = read(_Settings, here.environment()).links
-    if settings.secret is None:
-        raise ConfigurationError(
-            "FILAVIVA_LINKS__SECRET: found nothing, expected the secret that the producer has"
-        )
-    secret = settings.secret.get_secret_value()
-    links = CatalogueLinks(secret, base_url=base_url or settings.base_url)
-    made = links.make(types or None, expires=seconds)
-    if json:
-        show_json({"url": made, "expiresAt": moment(datetime.fromtimestamp(seconds, UTC))})
-    else:
-        typer.echo(made)
+    secret, usual = signing()
+    links = CatalogueLinks(secret, base_url=base_url or usual)
+    show_link(links.make(types or None, expires=seconds), seconds, json=json)

@@ -36,12 +36,8 @@ def link(
 ) -> None:
     """Make a signed link to a job's status page; whoever has it needs no key."""
     wanted, until = identifier(job_id), moment_after(expires)
-    settings = read(_Settings, here.environment()).links
-    if settings.secret is None:
-        raise ConfigurationError(
-            "FILAVIVA_LINKS__SECRET: found nothing, expected the secret that the producer has"
-        )
-    links = Links(settings.secret.get_secret_value(), base_url=base_url or settings.base_url)
+    secret, usual = signing()
+    links = Links(secret, base_url=base_url or usual)
 
     async def exists(connection: AsyncConnection) -> None:
         await jobs.tenant_of(connection, wanted)
@@ -49,7 +45,22 @@ def link(
     acting.on_connection(exists)
     seconds = int(until.timestamp())
     made = links.make(wanted, () if view_only else RIGHTS, expires=seconds)
+    show_link(made, seconds, json=json)
+
+
+def signing() -> tuple[str, str]:
+    """Give the secret that signs links, and how people reach the producer."""
+    settings = read(_Settings, here.environment()).links
+    if settings.secret is None:
+        raise ConfigurationError(
+            "FILAVIVA_LINKS__SECRET: found nothing, expected the secret that the producer has"
+        )
+    return settings.secret.get_secret_value(), settings.base_url
+
+
+def show_link(url: str, expires: int, *, json: bool) -> None:
+    """Print a link, or with the moment (Unix time) until which it is valid."""
     if json:
-        show_json({"url": made, "expiresAt": moment(datetime.fromtimestamp(seconds, UTC))})
+        show_json({"url": url, "expiresAt": moment(datetime.fromtimestamp(expires, UTC))})
     else:
-        typer.echo(made)
+        typer.echo(url)

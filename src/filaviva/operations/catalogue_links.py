@@ -4,17 +4,16 @@ Before: somebody who may see contracts. After: an address that shows them to who
 May happen twice: the same types and expiry give the same link.
 """
 
-import base64
-import hashlib
-import hmac
 import re
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from filaviva.operations.link_signing import LinkSigning
 from filaviva_contracts.names import event_of
 
+_PURPOSE = "contracts"
 _EXPIRY = re.compile(r"[0-9]{1,12}", re.ASCII)
 
 
@@ -34,13 +33,13 @@ class CatalogueLinks:
     """Make links and recognise them; who knows the secret can do both."""
 
     def __init__(self, secret: str, *, base_url: str = "", previous: str | None = None) -> None:
-        self._secrets = [one.encode() for one in (secret, previous) if one]
+        self._signing = LinkSigning(secret, previous=previous)
         self._base_url = base_url.rstrip("/")
 
     def make(self, types: Collection[str] | None, *, expires: int) -> str:
         """Give the link up to this moment (Unix time)."""
         link = CatalogueLink(None if types is None else frozenset(types), expires)
-        signature = _signature(self._secrets[0], link)
+        signature = self._signing.sign(_PURPOSE, _written(link), expires)
         query = {"types": _written(link), "expires": expires, "signature": signature}
         return f"{self._base_url}/contracts?{urlencode(query)}"
 
@@ -50,19 +49,10 @@ class CatalogueLinks:
         if not _EXPIRY.fullmatch(expires):
             return None
         link = CatalogueLink(frozenset(types.split(",")) if types else None, int(expires))
-        given = query.get("signature", "").encode()
-        ours = any(
-            hmac.compare_digest(_signature(secret, link).encode(), given)
-            for secret in self._secrets
-        )
+        given = query.get("signature", "")
+        ours = self._signing.is_ours(given, _PURPOSE, _written(link), link.expires)
         return link if ours and link.expires > time.time() else None
 
 
 def _written(link: CatalogueLink) -> str:
     return ",".join(sorted(link.types or ()))
-
-
-def _signature(secret: bytes, link: CatalogueLink) -> str:
-    signed = f"filaviva 1\ncontracts\n{_written(link)}\n{link.expires}"
-    found = hmac.digest(secret, signed.encode(), hashlib.sha256)
-    return base64.urlsafe_b64encode(found).rstrip(b"=").decode()

@@ -4,9 +4,6 @@ Before: somebody who may see a job. After: an address that shows it to whoever h
 May happen twice: the same job, rights and expiry give the same link.
 """
 
-import base64
-import hashlib
-import hmac
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,6 +12,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from filaviva.operations.keys import Principal
+from filaviva.operations.link_signing import LinkSigning
 
 Right: TypeAlias = Literal["cancel", "retry"]
 
@@ -53,9 +51,7 @@ class Links:
     def __init__(
         self, secret: str, *, base_url: str = "", days: float = 30, previous: str | None = None
     ) -> None:
-        self._secret = secret.encode()
-        # What the secret before this one signed stays valid while that is named.
-        self._secrets = [one.encode() for one in (secret, previous) if one]
+        self._signing = LinkSigning(secret, previous=previous)
         self._base_url = base_url.rstrip("/")
         self._days = days
 
@@ -87,17 +83,7 @@ class Links:
         return self._is_ours(f"form {action}", link, token)
 
     def _is_ours(self, purpose: str, link: Link, signature: str) -> bool:
-        given = signature.encode()
-        return any(
-            hmac.compare_digest(_signature(secret, purpose, link), given)
-            for secret in self._secrets
-        )
+        return self._signing.is_ours(signature, purpose, link.job_id, link.can, link.expires)
 
     def _sign(self, purpose: str, link: Link) -> str:
-        return _signature(self._secret, purpose, link).decode()
-
-
-def _signature(secret: bytes, purpose: str, link: Link) -> bytes:
-    signed = f"filaviva 1\n{purpose}\n{link.job_id}\n{link.can}\n{link.expires}"
-    found = hmac.digest(secret, signed.encode(), hashlib.sha256)
-    return base64.urlsafe_b64encode(found).rstrip(b"=")
+        return self._signing.sign(purpose, link.job_id, link.can, link.expires)

@@ -194,24 +194,22 @@ def _streaming(parts: Parts, links: Links | None) -> Streaming:
 
 
 def _catalogue_links(settings: Settings) -> CatalogueLinks | None:
-    links = settings.links
-    if links.secret is None:
-        return None
-    previous = links.previous_secret
-    return CatalogueLinks(
-        links.secret.get_secret_value(),
-        previous=None if previous is None else previous.get_secret_value(),
-    )
+    secret, previous = _secrets(settings)
+    return None if secret is None else CatalogueLinks(secret, previous=previous)
 
 
 def _links(settings: Settings) -> Links | None:
-    links = settings.links
-    if links.secret is None:
+    secret, previous = _secrets(settings)
+    if secret is None:
         return None
-    previous = links.previous_secret
-    return Links(
-        links.secret.get_secret_value(),
-        base_url=links.base_url,
-        days=links.days,
-        previous=None if previous is None else previous.get_secret_value(),
+    links = settings.links
+    return Links(secret, base_url=links.base_url, days=links.days, previous=previous)
+
+
+def _secrets(settings: Settings) -> tuple[str | None, str | None]:
+    """Give the secret that signs links, and the one before."""
+    now, before = settings.links.secret, settings.links.previous_secret
+    return (
+        None if now is None else now.get_secret_value(),
+        None if before is None else before.get_secret_value(),
     )
