@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any, Final, TypeAlias
 
 from fastapi import APIRouter
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,10 +22,11 @@ from filaviva.operations.catalogue_links import CatalogueLinks
 from filaviva.registry import Registry
 from filaviva_producer.catalogue.view import groups
 from filaviva_producer.describing import described
-from filaviva_producer.page.rendering import FOREVER, HEADERS
+from filaviva_producer.page.rendering import FOREVER, HEADERS, templates
 
 MayUse: TypeAlias = Callable[[str], bool]
 
+_PACKAGE: Final = "filaviva_producer.catalogue"
 _STYLE: Final = "contracts.css"
 _HEADERS: Final = {
     **HEADERS,
@@ -37,17 +38,11 @@ _HEADERS: Final = {
 
 
 def _templates() -> Environment:
-    return Environment(
-        loader=PackageLoader("filaviva_producer.catalogue"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    return templates(_PACKAGE)
 
 
 def _style() -> bytes:
-    return (files("filaviva_producer.catalogue") / "assets" / _STYLE).read_bytes()
+    return (files(_PACKAGE) / "assets" / _STYLE).read_bytes()
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,10 @@ HEADERS: Final = {
 FOREVER: Final = "public, max-age=31536000, immutable"
 
 
-def _templates() -> Environment:
+def templates(package: str) -> Environment:
+    """Read a package's templates, everything escaped."""
     return Environment(
-        loader=PackageLoader("filaviva_producer.page"),
+        loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -46,7 +47,7 @@ class Rendering:
     """Templates and files of the page, read once."""
 
     def __init__(self) -> None:
-        self._templates = _templates()
+        self._templates = templates("filaviva_producer.page")
         folder = files("filaviva_producer.page") / "assets"
         self._assets = {name: (folder / name).read_bytes() for name in _KINDS}
 
