@@ -3,18 +3,17 @@
 import structlog
 
 from filaviva.relay import BatchRelayed, Fact, RowParked
+from filaviva.telemetry.known import CONFIRMS
 from filaviva.telemetry.metrics import Metrics
 
 log = structlog.get_logger("filaviva")
-
-_OUTCOMES = ("confirmed", "unroutable", "offending", "not_ready", "unknown")
 
 
 class Meter:
     """Turn the relay's facts into metrics; a parked row is told, for a person must look at it."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._confirms = {one: metrics.publish_confirm.labels(one) for one in _OUTCOMES}
+        self._confirms = {one: metrics.publish_confirm.labels(one) for one in CONFIRMS}
 
     def __call__(self, fact: Fact) -> None:
         """Take in one fact."""

@@ -6,9 +6,9 @@ from typing import Final, TypeVar, get_args
 import typer
 
 from filaviva.handler import QUEUE
-from filaviva.operations.words import DeadReason, GroupState, JobState, LetterState
 from filaviva.outcome import ErrorClass
 from filaviva.tenants import EXPECTED, is_tenant
+from filaviva.words import DeadReason, GroupState, JobState, LetterState
 
 JOB_STATES: Final[tuple[str, ...]] = get_args(JobState)
 GROUP_STATES: Final[tuple[str, ...]] = get_args(GroupState)

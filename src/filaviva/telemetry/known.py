@@ -5,7 +5,9 @@ A series that begins at 1 shows no increase: so everything that can be named beg
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
+
+from filaviva.words import DeadReason
 
 Service: TypeAlias = Literal["producer", "worker", "retry-scheduler", "dlq-handler", "relay"]
 Values: TypeAlias = Sequence[str] | Sequence[tuple[str, ...]]
@@ -39,20 +41,7 @@ REMOVED: Final = (
     "workers",
 )
 PRIORITIES: Final = ("high", "normal", "low")
-REASONS: Final = (
-    "terminal",
-    "attempts_exhausted",
-    "undecodable",
-    "unknown_type",
-    "unsupported_version",
-    "unroutable",
-    "oversize",
-    "expired",
-    "delivery_limit",
-    "id_reused",
-    "result_too_large",
-    "forbidden",
-)
+REASONS: Final[tuple[str, ...]] = get_args(DeadReason)
 # Of what is not published nobody else chooses the label: whoever sends nonsense invents no metric.
 UNKNOWN: Final = "unknown"
 

@@ -21,9 +21,9 @@ from filaviva.operations.discard import discard
 from filaviva.operations.keys import Principal
 from filaviva.operations.reach import Reach, identifier
 from filaviva.operations.replay import ReplayRequest
-from filaviva.operations.words import DeadReason, GroupState, LetterState
 from filaviva.outcome import ErrorClass
 from filaviva.registry import Registry
+from filaviva.words import DeadReason, GroupState, LetterState
 from filaviva_dlq_handler.bodies import DiscardBody, ReplayBody, ResolveBody, SnoozeBody
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)

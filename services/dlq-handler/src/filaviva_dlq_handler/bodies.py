@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from filaviva.operations.dead_letters import Filter
-from filaviva.operations.words import DeadReason
 from filaviva.outcome import ErrorClass
+from filaviva.words import DeadReason
 
 MOST_IDS = 1000
 

@@ -20,7 +20,8 @@ from filaviva.monitoring.panels import (
 )
 
 _FIRING = 'ALERTS{alertstate="firing",severity=~"page|ticket"}'
-_FAILING = rate("filaviva_job_attempts_total", where='outcome=~"retry|failed|lost"')
+_FAILED = 'outcome=~"retry|failed|lost"'
+_FAILING = rate("filaviva_job_attempts_total", where=_FAILED)
 
 _NOW: Final = (
     Panel(
@@ -133,11 +134,7 @@ _RED: Final = (
         ask=[
             Query(share(_FAILING, rate("filaviva_job_attempts_total")), "all"),
             Query(
-                rate(
-                    "filaviva_job_attempts_total",
-                    "error_class",
-                    'outcome=~"retry|failed|lost"',
-                )
+                rate("filaviva_job_attempts_total", "error_class", _FAILED)
                 + " / on () group_left () ("
                 + rate("filaviva_job_attempts_total")
                 + " > 0)",
