@@ -138,11 +138,11 @@ class Spans:
             said[names.STEP_STATE] = "reused"
         return self._tracer.start_span(f"step {name}", attributes=said)
 
-    def step_ended(self, span: Span, state: str, error: BaseException | None = None) -> None:
+    def step_ended(self, span: Span, state: str) -> None:
         """End the span of a step."""
         span.set_attribute(names.STEP_STATE, state)
         if state == "failed":
-            fail(span, "failed" if error is None else type(error).__name__)
+            fail(span, "failed")
         span.end()
 
     @contextmanager

@@ -26,7 +26,6 @@ class Decision:
     not_before: datetime | None = None
     reason: str | None = None
     error_class: str | None = None
-    error_code: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,7 +185,7 @@ class Settling:
             lambda: transact(self._engine, lambda c: fail(c, failures, self._topology))
         )
         failpoints.passing("fail.committed")
-        self._relay.hand_over(rows if tracing.spans is None else _after(ended, rows))
+        self._relay.hand_over(_after(ended, rows))
         return _jobs(rows)
 
     async def _canceled(self, ended: Sequence[Ended]) -> set[UUID]:
@@ -252,10 +252,10 @@ def _settled(each: Ended, *, counted: bool) -> Settled:
     return Settled(each.job, each.outcome, each.seconds, counted, rung, each.stopped_after, spent)
 
 
-def _after(ended: Sequence[Ended], rows: Sequence[OutboxRow]) -> list[OutboxRow]:
+def _after(ended: Sequence[Ended], rows: Sequence[OutboxRow]) -> Sequence[OutboxRow]:
     """Have what is sent of an attempt belong to its trace."""
     if tracing.spans is None:
-        return [*rows]
+        return rows
     hops = {
         each.job.id: tracing.spans.after(
             Attempted(job_id=each.job.id, number=each.job.attempt, origin=each.job.traceparent)
