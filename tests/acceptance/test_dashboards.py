@@ -1,10 +1,11 @@
 """A real Prometheus on real services under load with failures: every question has an answer."""
 
-import asyncio
 import os
 import re
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
@@ -120,7 +121,8 @@ async def seen(
         replayed = "sum(filaviva_replays_total{outcome='succeeded'}) > 0"
         await until(lambda: server.ask(replayed), seconds=60)
         await until(lambda: server.ask("sum(filaviva_leases_expired_total) > 0"), seconds=60)
-        await asyncio.sleep(1.5)  # two scrapes and an evaluation of the rules
+        for _ in range(2):  # a rate needs two scrapes, a rule what was scraped before it
+            await until(partial(server.looked_since, time.time()), seconds=30)
         yield server
 
 
