@@ -24,7 +24,7 @@ from filaviva.database.tables.registry import (
     schedules,
 )
 from filaviva.database.tables.schema import metadata
-from filaviva.database.tables.transport import audit_log, contents, inbox, outbox, workers
+from filaviva.database.tables.transport import audit_log, contents, drills, inbox, outbox, workers
 from filaviva.database.tables.work import (
     attempts,
     batches,
@@ -46,6 +46,7 @@ __all__ = [
     "contract_uses",
     "contracts",
     "dead_letters",
+    "drills",
     "failure_groups",
     "inbox",
     "job_events",

@@ -5,6 +5,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     DateTime,
+    Double,
     Integer,
     LargeBinary,
     SmallInteger,
@@ -90,4 +91,16 @@ contents = Table(
     Column("meaning", LargeBinary, nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("used_at", DateTime(timezone=True), nullable=False),
+)
+
+drills = Table(
+    "drills",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("author", Text, nullable=False),
+    Column("began_at", DateTime(timezone=True), nullable=False),
+    Column("ended_at", DateTime(timezone=True)),
+    Column("passed", Boolean, nullable=False),
+    Column("cut_seconds", Double, nullable=False),
+    Column("report", JSONB),
 )
