@@ -20,6 +20,7 @@ from filaviva.settings import Settings, read
 from filaviva.telemetry import logs
 from filaviva.telemetry.export import traced
 from filaviva.telemetry.metrics import Metrics
+from filaviva.worst import Worst
 
 log = structlog.get_logger("filaviva")
 
@@ -186,6 +187,7 @@ class LoopLag:
     def __init__(self, metrics: Metrics, *, every: float = 0.5) -> None:
         self._metrics = metrics
         self._every = every
+        self.worst = Worst()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Measure until stopped; say so when it was late by more than a second."""
@@ -196,5 +198,6 @@ class LoopLag:
                 return
             lag = max(0.0, time.monotonic() - before - self._every)
             self._metrics.loop_lag.set(lag)
+            self.worst.saw(lag)
             if lag > 1:
                 log.warning("the event loop was blocked", seconds=round(lag, 3))

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import json
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
@@ -24,6 +26,22 @@ class Server(uvicorn.Server):
         yield
 
 
+_LONGEST_AGENT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """A GET of /metrics, and who says that it was theirs (a User-Agent)."""
+
+    by: str
+    at: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds_ago(self) -> float:
+        """How long ago it was."""
+        return time.monotonic() - self.at
+
+
 class Endpoint:
     """Serve metrics and health on a port of their own until stopped."""
 
@@ -33,6 +51,7 @@ class Endpoint:
         self._registry = registry
         self._problems = problems
         self._socket = bind(host, port)
+        self.scraped: Scrape | None = None
 
     @property
     def port(self) -> int:
@@ -55,8 +74,9 @@ class Endpoint:
     async def _answer(self, scope: Any) -> tuple[int, bytes, bytes]:
         match scope["path"]:
             case "/metrics":
-                accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
-                encode, kind = choose_encoder(accept)
+                told = {name: value.decode("latin-1") for name, value in scope["headers"]}
+                self.scraped = Scrape(told.get(b"user-agent", "")[:_LONGEST_AGENT])
+                encode, kind = choose_encoder(told.get(b"accept", ""))
                 return 200, kind.encode(), encode(self._registry)
             case "/healthz":
                 return 200, b"application/json", b'{"status":"alive"}'

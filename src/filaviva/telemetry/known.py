@@ -39,6 +39,7 @@ REMOVED: Final = (
     "contract_samples",
     "contents",
     "workers",
+    "processes",
 )
 PRIORITIES: Final = ("high", "normal", "low")
 REASONS: Final[tuple[str, ...]] = get_args(DeadReason)

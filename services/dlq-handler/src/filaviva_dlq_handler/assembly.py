@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from filaviva.attendance import Attendance
 from filaviva.broker.connection import user_of
 from filaviva.broker.consumer import Consumer
 from filaviva.broker.publisher import Publisher
@@ -92,10 +93,11 @@ async def look_after(settings: Settings, stop: asyncio.Event) -> None:
     await registry.step()
     closing = Closing(engine, metrics)
     waiting = WaitingEvents(engine, metrics, hand_over=relay.hand_over)
-    after = asyncio.Event()
+    lag, after = LoopLag(metrics), asyncio.Event()
+    attendance = Attendance(engine, CONSUMER, settings, endpoint=endpoint, lag=lag)
     async with asyncio.TaskGroup() as group:
-        lasting = (relay, publisher, notifier, following, intake, endpoint, LoopLag(metrics))
-        group.create_task(serve(*lasting, stop=after))
+        lasting = (relay, publisher, notifier, following, intake, endpoint, lag)
+        group.create_task(serve(*lasting, attendance, stop=after))
         try:
             loops = (registry, sending, closing, waiting, slack, http)
             await serve(*consumers, *loops, stop=stop)

@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from filaviva.attendance import Attendance
 from filaviva.broker.depths import QueueDepths
 from filaviva.broker.publisher import Publisher
 from filaviva.callbacks.serving import rules
@@ -83,9 +84,10 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
     server = HttpServer(_api(parts, ready, stop), host=http.host, port=http.port or HTTP_PORT)
     port = settings.metrics.port or METRICS_PORT
     endpoint = Endpoint(metrics.registry, ready, host=settings.metrics.host, port=port)
+    lag, after = LoopLag(metrics), asyncio.Event()
+    attendance = Attendance(parts.engine, "producer", settings, endpoint=endpoint, lag=lag)
     await parts.registry.step()
     await parts.limits.step()
-    after = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         carrying = (
             parts.relay,
@@ -95,7 +97,7 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
             parts.depths,
             parts.uses,
         )
-        group.create_task(serve(*carrying, endpoint, LoopLag(metrics), stop=after))
+        group.create_task(serve(*carrying, endpoint, lag, attendance, stop=after))
         try:
             watch, streams = parts.watch, parts.streams
             heard = Listening(parts.engine, CHANNEL, told(watch.heard, streams.heard))

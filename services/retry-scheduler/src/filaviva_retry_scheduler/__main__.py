@@ -8,6 +8,7 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 from filaviva import service
+from filaviva.attendance import Attendance
 from filaviva.broker.consumer import Consumer, Delivery
 from filaviva.broker.depths import QueueDepths
 from filaviva.broker.publisher import Publisher
@@ -113,11 +114,12 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
         host=settings.metrics.host,
         port=settings.metrics.port or METRICS_PORT,
     )
-    after = asyncio.Event()
+    lag, after = LoopLag(metrics), asyncio.Event()
+    attendance = Attendance(engine, CONSUMER, settings, endpoint=endpoint, lag=lag)
     async with asyncio.TaskGroup() as group:
         # The scheduler works on until the consumer has let go of everything.
-        support = (scheduler, relay, notifier, following, endpoint, LoopLag(metrics), depths)
-        group.create_task(serve(*support, turns, turn_depths, stop=after))
+        support = (scheduler, relay, notifier, following, endpoint, lag, attendance)
+        group.create_task(serve(*support, depths, turns, turn_depths, stop=after))
         await serve(consumer, *duties, stop=stop)
         after.set()
     await publisher.close()

@@ -92,6 +92,7 @@ DELETE FROM filaviva.workers WHERE id IN (
     WHERE last_seen_at < now() - greatest(86400 * $1::float8 * interval '1 second', '1 hour')
     ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
 """
+_PROCESSES = _WORKERS.replace("filaviva.workers", "filaviva.processes")
 # What an open letter still names is kept: it may be sent back.
 _CONTENTS = """
 DELETE FROM filaviva.contents AS contents USING (
@@ -154,6 +155,11 @@ async def submission_keys(connection: AsyncConnection, limit: int) -> int:
 async def workers(connection: AsyncConnection, days: float, limit: int) -> int:
     """Forget workers that have been silent for so long, and for an hour at least."""
     return (await connection.exec_driver_sql(_WORKERS, (days, limit))).rowcount
+
+
+async def processes(connection: AsyncConnection, days: float, limit: int) -> int:
+    """Forget processes that have been silent for so long, and for an hour at least."""
+    return (await connection.exec_driver_sql(_PROCESSES, (days, limit))).rowcount
 
 
 async def contract_uses(connection: AsyncConnection, days: float, limit: int) -> int:

@@ -92,6 +92,7 @@ class Retention:
             self._samples,
             self._contents,
             self._workers,
+            self._processes,
         )
 
     async def _jobs(self) -> int:
@@ -157,6 +158,10 @@ class Retention:
     async def _workers(self) -> int:
         days, limit = self._periods.workers_days, self._pace.rows
         return await self._count("workers", lambda on: ageing.workers(on, days, limit))
+
+    async def _processes(self) -> int:
+        days, limit = self._periods.workers_days, self._pace.rows
+        return await self._count("processes", lambda on: ageing.processes(on, days, limit))
 
     async def _samples(self) -> int:
         days, limit = self._periods.samples_days, self._pace.rows

@@ -4,6 +4,7 @@ import asyncio
 
 from filaviva import service
 from filaviva.app import load_app
+from filaviva.attendance import Attendance
 from filaviva.broker.publisher import Publisher
 from filaviva.callbacks.serving import with_callbacks
 from filaviva.database import connect
@@ -49,10 +50,14 @@ async def work(settings: Settings, stop: asyncio.Event) -> None:
     port = settings.metrics.port or METRICS_PORT
     problems = Readiness(engine, relay, worker)
     endpoint = Endpoint(metrics.registry, problems, host=settings.metrics.host, port=port)
+    lag = LoopLag(metrics)
+    attendance = Attendance(
+        engine, "worker", settings, endpoint=endpoint, lag=lag, renewals=worker.heartbeat.gaps
+    )
     after = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         means = (relay, notifier, worker.following)
-        support = (*means, endpoint, LoopLag(metrics), Slots(worker, metrics))
+        support = (*means, endpoint, lag, attendance, Slots(worker, metrics))
         group.create_task(serve(*support, stop=after))
         await worker.run(stop)
         after.set()

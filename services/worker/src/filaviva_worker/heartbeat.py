@@ -21,6 +21,7 @@ import structlog
 
 from filaviva.database.engine import driver_url
 from filaviva.database.transaction import DATABASE_ERRORS, said
+from filaviva.worst import Worst
 from filaviva_worker.live import Ending, LiveJobs
 
 log = structlog.get_logger("filaviva")
@@ -83,6 +84,7 @@ class Heartbeat:
         self._lease = lease_seconds
         self._watermarks = watermarks
         self._last_success = time.monotonic()
+        self.gaps = Worst()  # between two successes
         self._ended = threading.Event()
         self._soon = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -162,6 +164,7 @@ class Heartbeat:
             rows = await connection.fetch(_RENEW, ids, fences, self._lease)
             for job_id, fence, state in rows:
                 self._tell(job_id, fence, Ending.LOST if state is None else Ending.CANCELED)
+        self.gaps.saw(asked - self._last_success)
         self._last_success = asked
         await self._be_seen(connection)
 

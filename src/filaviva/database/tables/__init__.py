@@ -24,7 +24,15 @@ from filaviva.database.tables.registry import (
     schedules,
 )
 from filaviva.database.tables.schema import metadata
-from filaviva.database.tables.transport import audit_log, contents, drills, inbox, outbox, workers
+from filaviva.database.tables.transport import (
+    audit_log,
+    contents,
+    drills,
+    inbox,
+    outbox,
+    processes,
+    workers,
+)
 from filaviva.database.tables.work import (
     attempts,
     batches,
@@ -57,6 +65,7 @@ __all__ = [
     "notification_channels",
     "notifications",
     "outbox",
+    "processes",
     "replay_letters",
     "replays",
     "retries",

@@ -104,3 +104,20 @@ drills = Table(
     Column("cut_seconds", Double, nullable=False),
     Column("report", JSONB),
 )
+
+processes = Table(
+    "processes",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("service", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("release", Text, nullable=False),
+    Column("settings", JSONB, nullable=False),
+    Column("measured", JSONB, nullable=False),
+    Column("scraped_at", DateTime(timezone=True)),
+    Column("scraped_by", Text),
+    Column("started_at", DateTime(timezone=True), nullable=False),
+    Column("last_seen_at", DateTime(timezone=True), nullable=False),
+    Column("stopped_at", DateTime(timezone=True)),
+)
