@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from filaviva.database import connect, migrate
 from filaviva.dev import EmbeddedPostgres
 from filaviva_worker.cancels import Cancels
 from filaviva_worker.heartbeat import Heartbeat, Presence
+from filaviva_worker.lately import Lately
 from filaviva_worker.live import Ending, Live, LiveJobs
 from fixtures.amqp import Proxy
 from fixtures.retrying import Jobs
@@ -32,11 +33,23 @@ class Beating:
     """A heartbeat that runs, and the jobs that it keeps alive."""
 
     def __init__(
-        self, url: str, *, lease: float, watermarks: Callable[[], dict[str, float]]
+        self,
+        url: str,
+        *,
+        lease: float,
+        watermarks: Callable[[], dict[str, float]],
+        lately: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self.live = LiveJobs()
         presence = Presence("w1", "shop", ("llm",), [{"type": "a.b", "min": 1, "max": 2}], 4)
-        self.heart = Heartbeat(url, self.live, presence, lease_seconds=lease, watermarks=watermarks)
+        self.heart = Heartbeat(
+            url,
+            self.live,
+            presence,
+            lease_seconds=lease,
+            watermarks=watermarks,
+            lately=lately,
+        )
 
     def alive(self, job: UUID, fence: int = 1, *, renew_until: float = math.inf) -> Live:
         live = Live(job, fence, renew_until)
@@ -46,9 +59,14 @@ class Beating:
 
 @asynccontextmanager
 async def beating(
-    url: str, *, lease: float = LEASE, watermarks: Callable[[], dict[str, float]] = no_marks
+    url: str,
+    *,
+    lease: float = LEASE,
+    watermarks: Callable[[], dict[str, float]] = no_marks,
+    lately: Callable[[], Mapping[str, Any]] = dict,
 ) -> AsyncIterator[Beating]:
-    it, stop = Beating(url, lease=lease, watermarks=watermarks), asyncio.Event()
+    it = Beating(url, lease=lease, watermarks=watermarks, lately=lately)
+    stop = asyncio.Event()
     running = asyncio.create_task(it.heart.run(stop))
     try:
         yield it
@@ -371,3 +389,32 @@ async def test_a_heart_whose_connection_the_server_ends_goes_on_with_another(
             await jobs.all(ends)
             it.heart.hurry()
         await beats(jobs)
+
+
+async def test_the_others_see_what_was_done_lately_and_that_it_only_ends_what_runs(
+    database: str, jobs: Jobs
+) -> None:
+    lately = Lately()
+    tally = lately.of("llm")
+
+    async with beating(database, lately=lately.shown) as it:
+        await beats(jobs, 1)
+        tally.started("a.b")
+        tally.ended("a.b", "succeeded", 0.5)
+        it.heart.hurry()
+
+        async def told() -> bool:
+            (seen,) = await jobs.all("SELECT lately FROM filaviva.workers")
+            done = {"queue": "llm", "type": "a.b", "started": 1, "succeeded": 1, "costUsd": 0.5}
+            return bool(seen["lately"]["work"] == [done])
+
+        await until(told)
+        (seen,) = await jobs.all("SELECT draining_at FROM filaviva.workers")
+        assert seen["draining_at"] is None
+        it.heart.drain()
+
+        async def drains() -> bool:
+            (seen,) = await jobs.all("SELECT draining_at FROM filaviva.workers")
+            return seen["draining_at"] is not None
+
+        await until(drains)

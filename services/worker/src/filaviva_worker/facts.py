@@ -14,6 +14,7 @@ from filaviva.outcome import Canceled, Dead, Done, Outcome, Retry
 from filaviva.telemetry.metrics import Metrics
 from filaviva.tracing.told import Attempted
 from filaviva_worker.claim import Claimed
+from filaviva_worker.lately import Tally
 from filaviva_worker.live import Ending
 
 log = structlog.get_logger("filaviva")
@@ -58,8 +59,9 @@ class Ends(NamedTuple):
 class Facts:
     """Count what happened; a failure also gets its line."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, tally: Tally | None = None) -> None:
         self._metrics = metrics
+        self._tally = tally or Tally()
         # Looking a child up by its labels costs as much as counting: this is the hot path.
         self._child = lru_cache(maxsize=4096)(_child)
         self._wait = lru_cache(maxsize=4096)(metrics.queue_wait.labels)
@@ -67,6 +69,7 @@ class Facts:
 
     def claimed(self, job: Claimed, *, read_as: int) -> None:
         """A job was claimed; it will be read as this version."""
+        self._tally.started(job.type)
         self._wait(job.type).observe(max(0.0, job.waited), _trace(job))
         if job.paused:
             self._metrics.retry_lateness.observe(max(0.0, job.waited))
@@ -102,6 +105,7 @@ class Facts:
             return
         outcome, error_class, _ = words(fact.outcome)
         ends, trace = self._ends(job.type, outcome, error_class), _trace(job)
+        self._tally.ended(job.type, outcome, fact.spent)
         ends.attempts.inc()
         ends.took.observe(fact.seconds, trace)
         if ends.finished is not None:

@@ -45,11 +45,13 @@ WHERE held.id IS NULL OR held.state = 'cancel_requested'
 """
 
 _SEEN = """
-INSERT INTO filaviva.workers
-    (id, service, app, host, pid, queues, reads, slots, busy, watermarks)
-VALUES ($1, 'worker', $2, $3, $4, $5, $6::jsonb, $7, $8, $9::jsonb)
+INSERT INTO filaviva.workers AS w (id, service, app, host, pid, queues, reads, slots, busy,
+    watermarks, lately, release, draining_at)
+VALUES ($1, 'worker', $2, $3, $4, $5, $6::jsonb, $7, $8, $9::jsonb, $10::jsonb, $11,
+    CASE WHEN $12 THEN clock_timestamp() END)
 ON CONFLICT (id) DO UPDATE SET
-    busy = excluded.busy, watermarks = excluded.watermarks, last_seen_at = clock_timestamp()
+    busy = excluded.busy, watermarks = excluded.watermarks, lately = excluded.lately,
+    draining_at = coalesce(w.draining_at, excluded.draining_at), last_seen_at = clock_timestamp()
 """
 
 _GONE = "UPDATE filaviva.workers SET stopped_at = clock_timestamp(), busy = 0 WHERE id = $1"
@@ -64,12 +66,13 @@ class Presence:
     queues: tuple[str, ...]
     reads: Sequence[Mapping[str, Any]]
     slots: int
+    release: str = ""
 
 
 class Heartbeat:
     """Renew leases every third of their length; tell the loop what was canceled or lost."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it tells the others comes from elsewhere
         self,
         url: str,
         live: LiveJobs,
@@ -77,12 +80,15 @@ class Heartbeat:
         *,
         lease_seconds: float,
         watermarks: Callable[[], Mapping[str, float]],
+        lately: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self._url = url
         self._live = live
         self._presence = presence
         self._lease = lease_seconds
         self._watermarks = watermarks
+        self._lately = lately
+        self._draining = False
         self._last_success = time.monotonic()
         self.gaps = Worst()  # between two successes
         self._ended = threading.Event()
@@ -96,6 +102,11 @@ class Heartbeat:
 
     def hurry(self) -> None:
         """Beat now: somebody may have been canceled without our hearing of it."""
+        self._soon.set()
+
+    def drain(self) -> None:
+        """Let the others see that we only end what runs here."""
+        self._draining = True
         self._soon.set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -188,6 +199,9 @@ class Heartbeat:
             me.slots,
             len(self._live),
             json.dumps(marks),
+            json.dumps(self._lately()),
+            me.release,
+            self._draining,
         )
 
     async def _leave(self, connection: asyncpg.Connection) -> None:

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from importlib.metadata import version
 from itertools import groupby
 from typing import Any
 from uuid import uuid4
@@ -39,6 +40,7 @@ from filaviva_worker.facts import Facts, Settled
 from filaviva_worker.heartbeat import Heartbeat, Presence
 from filaviva_worker.ladder import Ladder, Patience
 from filaviva_worker.lane import LAST_SECONDS, Lane, Limits, all_watermarks
+from filaviva_worker.lately import Lately
 from filaviva_worker.limited import Limited
 from filaviva_worker.live import LiveJobs
 from filaviva_worker.sampling import Sampling
@@ -85,6 +87,7 @@ class Worker:
             metrics=metrics,
         )
         self._facts = Facts(metrics)
+        self._lately = Lately()
         most = settings.worker.concurrency
         self.abandoned = Abandoned(metrics, most=most, worn_out=self._wear_out)
         self._stop: asyncio.Event | None = None
@@ -138,6 +141,7 @@ class Worker:
             settling = [group.create_task(each.run(recorded)) for each in recording]
             lanes = [group.create_task(lane.run(stop)) for lane in self.lanes]
             await stop.wait()
+            self.heartbeat.drain()
             self._strangers.stop()
             for intake in self._intakes:
                 intake.stop()
@@ -175,6 +179,7 @@ class Worker:
             queues=tuple(queues),
             reads=what_it_reads(app),
             slots=self._settings.worker.concurrency * len(queues),
+            release=" ".join(filter(None, (version("filaviva"), self._settings.revision))),
         )
         return Heartbeat(
             self._settings.postgres.url.get_secret_value(),
@@ -182,6 +187,7 @@ class Worker:
             presence,
             lease_seconds=self._settings.worker.lease_seconds,
             watermarks=lambda: all_watermarks(self.lanes),
+            lately=self._lately.shown,
         )
 
     def _publishers(self) -> Publishers:
@@ -209,7 +215,7 @@ class Worker:
             strangers=self._strangers,
             events=events,
             limited=Limited(self._engine, self._tenant_limits),
-            facts=self._facts,
+            facts=Facts(self._metrics, self._lately.of(queue)),
             following=self.following,
             abandoned=self.abandoned,
             limits=Limits(

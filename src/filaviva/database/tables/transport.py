@@ -68,6 +68,9 @@ workers = Table(
     Column("started_at", DateTime(timezone=True), nullable=False),
     Column("last_seen_at", DateTime(timezone=True), nullable=False),
     Column("stopped_at", DateTime(timezone=True)),
+    Column("lately", JSONB, nullable=False),
+    Column("release", Text),
+    Column("draining_at", DateTime(timezone=True)),
 )
 
 audit_log = Table(
