@@ -8,7 +8,7 @@ May happen twice: the same text of a tenant is one row.
 import hashlib
 import re
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -42,11 +42,11 @@ class Content:
     size: int
 
 
-async def keep(connection: AsyncConnection, tenant: str, text: str) -> Content:
-    """Keep JSON text; give the reference that leads to it."""
+async def keep(connection: AsyncConnection, tenant: str, text: str, value: Any) -> Content:
+    """Keep JSON text; give the reference that leads to it. `value`: the text as it was parsed."""
     packed = text.encode()
     digest = hashlib.sha256(packed).digest()
-    meaning = canonical.fingerprint(canonical.parse(text))
+    meaning = canonical.fingerprint(value)
     await connection.exec_driver_sql(_KEEP, (tenant, digest, text, meaning))
     return Content(f"{PATH}sha256-{digest.hex()}", len(packed))
 

@@ -2,11 +2,13 @@
 
 Before: a submission or event is committed. After: within seconds the day's row of its sender says
 one more. May happen twice: no; a process that dies takes a few seconds of counting with it, which
-is as exact as "may this version go?" needs.
+is as exact as "may this version go?" needs. Who sends few at a time adds them in its own commit.
 """
 
 import asyncio
-from typing import Final
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -31,17 +33,21 @@ ON CONFLICT (type, version, day, source) DO UPDATE SET
 """
 
 
+Use: TypeAlias = tuple[str, int, str]
+"""Type, version and sender."""
+
+
 class Uses:
     """The uses of one process since they were last written down."""
 
     def __init__(self, engine: AsyncEngine, *, pause: float = 5) -> None:
         self._engine = engine
         self._pause = pause
-        self._counted: dict[tuple[str, int, str], int] = {}
+        self._counted: dict[Use, int] = {}
 
     def count(self, kind: str, version: int, source: str, times: int = 1) -> None:
         """Count what this sender has sent, after the commit."""
-        key = (kind, version, source[:_LONGEST].replace("\0", ""))
+        key = (kind, version, _sender(source))
         if key not in self._counted and len(self._counted) >= _MOST_SOURCES:
             key = (kind, version, _OTHERS)
         self._counted[key] = self._counted.get(key, 0) + times
@@ -59,7 +65,7 @@ class Uses:
         if not counted:
             return 0
         try:
-            await transact(self._engine, lambda connection: _add(connection, counted))
+            await transact(self._engine, lambda connection: add(connection, counted))
         except DATABASE_ERRORS as away:
             log.info("uses of contracts are written later", why=said(away))
             for (kind, version, source), times in counted.items():
@@ -68,8 +74,19 @@ class Uses:
         return len(counted)
 
 
-async def _add(connection: AsyncConnection, counted: dict[tuple[str, int, str], int]) -> None:
-    keys = sorted(counted)
+async def add(connection: AsyncConnection, counted: Mapping[Use, int]) -> None:
+    """Count these in the caller's transaction: that of what they have sent, or a later one."""
+    if not counted:
+        return
+    # Shortened, two names may be one: twice the same key in one upsert is an error for ever.
+    added: Counter[Use] = Counter()
+    for (kind, version, source), times in counted.items():
+        added[kind, version, _sender(source)] += times
+    keys = sorted(added)
     kinds, versions, sources = (list(column) for column in zip(*keys, strict=True))
-    uses = [counted[key] for key in keys]
+    uses = [added[key] for key in keys]
     await connection.exec_driver_sql(_ADD, (kinds, versions, sources, uses))
+
+
+def _sender(source: str) -> str:
+    return source[:_LONGEST].replace("\0", "")

@@ -59,6 +59,9 @@ async def test_a_due_schedule_submits_its_job_and_moves_on(
     assert (row["last_job_id"], row["fired"]) == (job["id"], 1)
     assert [one.job_id for one in told.rows] == [job["id"]]
     assert len(told.of(ScheduleFired)) == 1
+    (use,) = await jobs.all("SELECT type, version, source, uses FROM filaviva.contract_uses")
+    sender = f"schedule:{row['name']}"
+    assert use == {"type": "invoice.extract", "version": 1, "source": sender, "uses": 1}
     (kind, event), *_ = await jobs.events(job["id"])  # type: ignore[arg-type]
     assert (kind, event["reason"], event["schedule"]) == ("state", "scheduled", str(due))
 
@@ -215,6 +218,8 @@ async def test_a_schedule_fires_a_batch(jobs: Jobs, told: Told, calendar: Calend
 
     await calendar.step()
 
+    (use,) = await jobs.all("SELECT uses FROM filaviva.contract_uses")
+    assert use["uses"] == 3
     found = await jobs.all(
         "SELECT id, payload\\:\\:text, parent_id, parked_reason, subject, max_attempts"
         " FROM filaviva.jobs ORDER BY id"

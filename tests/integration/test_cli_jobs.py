@@ -74,6 +74,8 @@ async def test_the_same_key_is_the_same_job_and_other_content_is_refused(
     assert (code, refused) == (0, 4)
     assert json.loads(second)["duplicate"] is True
     assert json.loads(first)["jobId"] == json.loads(second)["jobId"]
+    (use,) = await shop.all("SELECT type, source, uses FROM filaviva.contract_uses")
+    assert use == {"type": "invoice.extract", "source": f"cli:{ME}", "uses": 1}
     assert len(await shop.all("SELECT 1 FROM filaviva.jobs")) == 1
 
 

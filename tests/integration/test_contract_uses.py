@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.operations.contract_uses import uses
-from filaviva.uses import Uses
+from filaviva.uses import Uses, add
 from fixtures.command_line import CommandLine
 from fixtures.retrying import Jobs
 
@@ -84,3 +84,14 @@ async def test_the_operator_is_told(
     said = await asyncio.to_thread(cli, "contracts", "uses", *words, "--json")
 
     assert len(said.json["items"]) == shown
+
+
+async def test_senders_whose_names_are_cut_to_the_same_are_counted_together(
+    engine: AsyncEngine,
+) -> None:
+    long = "x" * 300
+
+    async with engine.begin() as connection:
+        await add(connection, {("a.b", 1, f"{long}1"): 1, ("a.b", 1, f"{long}2"): 2})
+
+    assert [times for *_, times in await read(engine)] == [3]

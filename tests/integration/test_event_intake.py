@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -244,7 +245,9 @@ async def test_what_a_newer_publisher_has_added_stays_in_the_job(intake: Intake)
 async def test_an_event_is_taken_in_with_its_content_wherever_that_lies(intake: Intake) -> None:
     await intake.publish(app(book="llm"))
     async with intake.jobs.engine.begin() as connection:
-        kept = await contents.keep(connection, "default", '{"number": 5.10}')
+        kept = await contents.keep(
+            connection, "default", '{"number": 5.10}', {"number": Decimal("5.10")}
+        )
     for number, dataref in enumerate((kept.dataref, f"{kept.dataref[:-1]}x", "s3://elsewhere")):
         referring = Envelope(id=f"{number}", source="shop", type="invoice.issued.v1")
         intake.deliver(referring.with_attributes({"dataref": dataref}).encode())

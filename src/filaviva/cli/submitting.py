@@ -14,7 +14,7 @@ from uuid import uuid4
 import typer
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from filaviva import canonical, turns
+from filaviva import canonical, turns, uses
 from filaviva.callbacks.serving import rules
 from filaviva.callbacks.urls import Rules
 from filaviva.cli import here
@@ -22,7 +22,7 @@ from filaviva.errors import Rejected
 from filaviva.limits import TenantLimits
 from filaviva.operations.keys import Principal
 from filaviva.operations.quotas import Quotas
-from filaviva.operations.submission import Origin, admit
+from filaviva.operations.submission import Origin, Submission, admit
 from filaviva.operations.submit import Submitted, Submitter
 from filaviva.outbox import OutboxRow
 from filaviva.registry import Registry
@@ -57,7 +57,13 @@ async def submit(engine: AsyncEngine, request: Request) -> Submitted:
     kept = await (await _submitter(engine, rows)).submit(submission)
     async with engine.begin() as connection:
         await let_go(connection, rows)
+        await uses.add(connection, {} if kept.duplicate else _use(submission, request.author))
     return kept
+
+
+def _use(submission: Submission, author: str) -> dict[uses.Use, int]:
+    jobs = 1 if submission.batch is None else len(submission.batch.items)
+    return {(submission.type, submission.version, f"cli:{author}"): jobs}
 
 
 async def _submitter(engine: AsyncEngine, rows: list[OutboxRow]) -> Submitter:

@@ -20,7 +20,10 @@ def uses(
     days: Annotated[int, typer.Option(min=1, max=400, help="How far to look back.")] = 30,
     json: Json = False,
 ) -> None:
-    """Say who has sent which version lately: API keys by their id, events by their source."""
+    """Say who has sent which version lately.
+
+    API keys by their id, events by their source, schedules and people at the command line by name.
+    """
     items = acting.on_connection(
         lambda connection: find(connection, kind=job_type, version=version, days=days)
     )

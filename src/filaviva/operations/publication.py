@@ -61,11 +61,12 @@ async def publish(  # noqa: PLR0913 - what comes, from whom, and what bounds it
     event: Event,
     attributes: Mapping[str, Any],
     *,
+    value: Any,
     author: str,
     gate: Gate | None = None,
     quotas: Quotas | None = None,
 ) -> Published:
-    """Store it; `attributes` are those of its envelope, for the copy."""
+    """Store it; `attributes` are those of its envelope, for the copy, `value` its data, parsed."""
     first = await _first(connection, event)
     taken = await take(
         connection, [event], queue=None, submitted_by=author, gate=gate, quotas=quotas
@@ -74,7 +75,7 @@ async def publish(  # noqa: PLR0913 - what comes, from whom, and what bounds it
         raise _reused(event)
     rows = [*taken.rows]
     if first:
-        data, more = await _carried(connection, event, attributes)
+        data, more = await _carried(connection, event, attributes, value)
         rows += await outbox.add(connection, [_copy(event, data, more)])
     found = await fetch(connection, _JOBS, (event.tenant, list(taken.keys)))
     jobs = [EventJob(row[0], row[1], row[2], row[0] not in taken.created) for row in found]
@@ -83,13 +84,13 @@ async def publish(  # noqa: PLR0913 - what comes, from whom, and what bounds it
 
 
 async def _carried(
-    connection: AsyncConnection, event: Event, attributes: Mapping[str, Any]
+    connection: AsyncConnection, event: Event, attributes: Mapping[str, Any], value: Any
 ) -> tuple[str, Mapping[str, Any]]:
     """Give the data of the copy, and its attributes: what is too large goes by reference."""
     room = events.LARGEST - _OURS - len(json.dumps(dict(attributes)))
     if await _written(connection, event.data) <= room:
         return event.data, attributes
-    kept = await contents.keep(connection, event.tenant, event.data)
+    kept = await contents.keep(connection, event.tenant, event.data, value)
     return "null", {**attributes, "dataref": kept.dataref}
 
 

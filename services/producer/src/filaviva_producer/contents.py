@@ -59,12 +59,12 @@ class Contents:
         """Keep JSON as it is written; give what an event's `dataref` has to be."""
         body = await read_body(request)
         self.pressure.check()
-        await parsed(request, body)
+        value = await parsed(request, body)
         if len(body) > self.max_data_bytes:
             raise too_large(len(body), self.max_data_bytes)
 
         async def work(connection: AsyncConnection) -> Content:
-            return await contents.keep(connection, writer.tenant, body.decode())
+            return await contents.keep(connection, writer.tenant, body.decode(), value)
 
         kept = await transact(self.engine, work)
         shown = {"dataref": kept.dataref, "size": kept.size}

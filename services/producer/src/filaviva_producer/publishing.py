@@ -143,7 +143,7 @@ class Publishing:
             traceparent=body.traceparent or tracing.carried() or request.headers.get("traceparent"),
         ).with_attributes(attributes)
         _check(envelope, contract, body, writer.tenant, self.max_data_bytes)
-        published = await self._publish(envelope, attributes, writer)
+        published = await self._publish(envelope, attributes, body.data, writer)
         self.hand_over(published.rows)
         self._count(published.jobs)
         if self.uses is not None and not published.duplicate:
@@ -151,7 +151,7 @@ class Publishing:
         return _accepted(identity, envelope, published, notices(contract, self.registry))
 
     async def _publish(
-        self, envelope: Envelope, attributes: dict[str, Any], writer: Principal
+        self, envelope: Envelope, attributes: dict[str, Any], value: Any, writer: Principal
     ) -> Published:
         event = replace(events.read(envelope), tenant=writer.tenant)
 
@@ -160,6 +160,7 @@ class Publishing:
                 connection,
                 event,
                 attributes,
+                value=value,
                 author=writer.key_id,
                 gate=self.turns,
                 quotas=self.quotas,

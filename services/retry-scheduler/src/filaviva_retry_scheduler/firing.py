@@ -7,6 +7,7 @@ May happen twice: whoever comes second finds the row locked or its time moved; a
 the schedule and the time it was fired for.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,9 +16,11 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from filaviva import uses
 from filaviva.cron import Cron, Turn, turn
 from filaviva.database.fetch import fetch
 from filaviva.errors import Rejected
+from filaviva.events import DEFAULT_TENANT
 from filaviva.operations.quotas import Quotas
 from filaviva.turns import OPEN, Gate
 from filaviva_retry_scheduler import agenda
@@ -45,9 +48,9 @@ GROUP BY id ORDER BY min(at) LIMIT $1
 """
 
 _LOCK = """
-SELECT schedules.id, schedules.type, schedules.cron, schedules.time_zone, schedules.missed,
-    schedules.overlap, schedules.waiting, schedules.tenant, schedules.subject,
-    schedules.next_fire_at, contracts.queue, clock_timestamp() AS now,
+SELECT schedules.id, schedules.name, schedules.type, schedules.version, schedules.cron,
+    schedules.time_zone, schedules.missed, schedules.overlap, schedules.waiting,
+    schedules.tenant, schedules.subject, schedules.next_fire_at, contracts.queue, clock_timestamp() AS now,
     coalesce(jsonb_array_length(schedules.items), 1) AS jobs,
     schedules.items IS NOT NULL AS batch,
     EXISTS (SELECT FROM filaviva.jobs WHERE jobs.id = schedules.last_job_id
@@ -104,6 +107,7 @@ async def fire(
     if not taken:
         return Decided()
     stored = await store(connection, [one for each in taken for one in each.firings], gate)
+    await uses.add(connection, _uses(taken))
     await fetch(connection, _MOVE, _columns([_moved(each) for each in taken]))
     return Decided(
         rows=stored.rows, facts=[fact for each in taken for fact in _facts(each)], jobs=stored.jobs
@@ -172,6 +176,17 @@ def _moved(each: _Taken) -> tuple[Any, ...]:
         again,
         each.error,
     )
+
+
+def _uses(taken: Sequence[_Taken]) -> Counter[uses.Use]:
+    """Tell what is sent by which schedule: others count under other names, and nobody waits."""
+    counted: Counter[uses.Use] = Counter()
+    for each in taken:
+        row = each.row
+        name = row.name if row.tenant == DEFAULT_TENANT else f"{row.tenant}/{row.name}"
+        for firing in each.firings:
+            counted[row.type, row.version, f"schedule:{name}"] += firing.jobs
+    return counted
 
 
 def _facts(each: _Taken) -> list[Fact]:
