@@ -20,6 +20,7 @@ from filaviva.errors import (
     InvalidInput,
     InvalidOutput,
     LeaseLost,
+    OutOfReach,
     Refused,
     Retryable,
     Terminal,
@@ -35,6 +36,7 @@ Verdict: TypeAlias = Literal["retry", "dead"]
 
 _ON_PURPOSE: dict[type[BaseException], tuple[Verdict, ErrorClass]] = {
     LeaseLost: ("retry", "lost"),
+    OutOfReach: ("retry", "lost"),
     InvalidInput: ("dead", "invalid_input"),
     InvalidOutput: ("dead", "invalid_output"),
     Refused: ("dead", "refused"),

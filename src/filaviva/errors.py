@@ -48,6 +48,10 @@ class LeaseLost(FilavivaError):
     """The job is no longer ours: nothing this attempt still writes will count."""
 
 
+class OutOfReach(Retryable):
+    """Our own database did not answer a handler: the attempt counts as lost, not as a failure."""
+
+
 class CancelRequested(LeaseLost):
     """Somebody asked for the job to stop: no further step starts, and its outcome is `canceled`."""
 

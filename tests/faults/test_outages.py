@@ -63,6 +63,31 @@ async def test_postgresql_killed_in_mid_flow_loses_nothing(lone: Lone) -> None:
     await all_once(journey, first + await submitting)
 
 
+async def test_what_was_paid_for_outlives_an_outage_of_postgresql_and_costs_no_attempt(
+    lone: Lone,
+) -> None:
+    journey = lone.journey
+    await journey.start_all()
+    jobs = await fleet(journey, 10, kind="paid", seconds=1)
+    asked = "SELECT count(*) FROM ledger.executions WHERE what = 'asked'"
+
+    async def all_asked() -> bool:
+        return await journey.value(asked) == len(jobs)
+
+    await until(all_asked, seconds=60)
+
+    lone.postgres.kill()
+    # A lease is 2 s, and the heart beats every two thirds of one: every lease is over by then.
+    log = journey.now("worker").log
+    await until(lambda: log.read_text().count("heartbeat failed") >= 6, seconds=60)
+    await lone.postgres_again()
+
+    await all_once(journey, jobs)
+    assert await journey.value(asked) == len(jobs)
+    spent = await journey.fetch("SELECT DISTINCT attempt, failures, losses FROM filaviva.jobs")
+    assert [tuple(row) for row in spent] == [(1, 0, 0)]
+
+
 async def test_the_wiped_broker_comes_back_and_every_waiting_job_ends(lone: Lone) -> None:
     journey = lone.journey
     pause = 'UPDATE filaviva.contracts SET policy = policy || \'{"base": 15, "cap": 15}\''

@@ -42,8 +42,9 @@ class Trial:
         self.jobs = jobs
         self.app = app = App("shop")
         app.handler(Fussy, queue="llm", policy=Policy(**policy))(function)
-        engine = jobs.engine
-        self.attempts = Attempts(app, "shop:app", tools(engine), Standing(engine), ladder(engine))
+        engine, self.lease_is_fresh = jobs.engine, True
+        shared = tools(engine, lease_is_fresh=lambda: self.lease_is_fresh)
+        self.attempts = Attempts(app, "shop:app", shared, Standing(engine), ladder(engine))
         self.live: Live | None = None
 
     async def begin(self, payload: str = "{}", seconds_left: float | None = None) -> Any:
@@ -132,6 +133,20 @@ async def test_a_handler_that_outlasts_its_timeout_is_stopped(jobs: Jobs) -> Non
 
     assert isinstance(outcome, Retry)
     assert outcome.failure.error_class == "timeout"
+
+
+async def test_a_timeout_that_passed_while_our_database_was_away_costs_no_attempt(
+    jobs: Jobs,
+) -> None:
+    async def one_step(_job: Fussy, ctx: Any) -> None:
+        await ctx.step("read", fine, _job, ctx)
+
+    trial = Trial(jobs, one_step, timeout=0.5)
+    trial.lease_is_fresh = False
+    outcome = await trial.run()
+
+    assert isinstance(outcome, Retry)
+    assert (outcome.failure.error_class, outcome.failure.code) == ("lost", "OutOfReach")
 
 
 async def test_a_deadline_nearer_than_the_timeout_bounds_the_attempt(jobs: Jobs) -> None:

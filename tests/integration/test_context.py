@@ -16,11 +16,11 @@ from sqlalchemy.sql.elements import SavepointClause
 from filaviva.context import Usage
 from filaviva.database import connect
 from filaviva.database.transaction import DATABASE_ERRORS
-from filaviva.errors import LeaseLost
+from filaviva.errors import LeaseLost, OutOfReach
 from filaviva_worker import calls
 from filaviva_worker.context import LiveContext, idempotency_key
 from filaviva_worker.control import guard
-from filaviva_worker.live import Live
+from filaviva_worker.live import Ending, Live
 from fixtures.amqp import Proxy
 from fixtures.retrying import AnswerLost, Jobs
 from fixtures.running import claimed, tools
@@ -234,7 +234,7 @@ async def test_a_call_whose_commit_was_not_answered_is_counted_once(
     assert await jobs.one("SELECT count(*) AS n FROM filaviva.llm_calls") == {"n": 1}
 
 
-async def test_a_call_waits_for_a_database_that_is_away_while_the_lease_is_fresh(
+async def test_a_call_waits_for_a_database_that_is_away(
     jobs: Jobs, database: str, context_of: Making
 ) -> None:
     job = await jobs.running()
@@ -251,9 +251,58 @@ async def test_a_call_waits_for_a_database_that_is_away_while_the_lease_is_fresh
 
         fresh = False
         way.close()
+        ctx._live.end(Ending.SHUTDOWN)  # noqa: SLF001 - as a stop does
         with pytest.raises(DATABASE_ERRORS):
             await ctx.record_call("p", "m", {}, cost_usd=Decimal(1))
         await engine.dispose()
+
+
+async def test_progress_waits_for_a_database_that_is_away(
+    jobs: Jobs, database: str, context_of: Making
+) -> None:
+    job = await jobs.running()
+    async with Proxy(database) as way:
+        engine = connect(way.url, name="test", size=1)
+        autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+        ctx = await context_of(job, autocommit=autocommit)
+        way.close()
+        showing = asyncio.create_task(ctx.progress(1, 2))
+        await until(lambda: ctx.waited)
+        await way.open()
+        await asyncio.wait_for(showing, 30)
+        await engine.dispose()
+
+    assert (await jobs.row(job))["progress"] == {"done": 1, "total": 2, "message": None}
+
+
+async def test_a_transaction_that_our_database_breaks_off_costs_no_attempt(
+    jobs: Jobs, database: str, context_of: Making
+) -> None:
+    job = await jobs.running()
+    async with Proxy(database) as way:
+        engine = connect(way.url, name="test", size=1)
+        ctx = await context_of(job, transactions=engine)
+
+        async def broken_off() -> None:
+            async with ctx.transaction() as db:
+                await db.execute(text("SELECT 1"))
+                way.close()
+                await db.execute(text("SELECT 1"))
+
+        for _ in ("while it is open", "before it can begin"):
+            with pytest.raises(OutOfReach, match="the transaction was not confirmed"):
+                await broken_off()
+        await engine.dispose()
+
+
+async def test_what_a_transaction_meets_elsewhere_is_not_ours(
+    jobs: Jobs, context_of: Making
+) -> None:
+    ctx = await context_of(await jobs.running())
+
+    with pytest.raises(ConnectionRefusedError):
+        async with ctx.transaction():
+            raise ConnectionRefusedError("another server")
 
 
 @pytest.mark.parametrize(

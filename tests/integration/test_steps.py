@@ -14,12 +14,13 @@ from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.database import connect
-from filaviva.errors import InvalidOutput, LeaseLost, Retryable, Terminal
+from filaviva.errors import InvalidOutput, LeaseLost, OutOfReach, Terminal
 from filaviva_worker.context import LiveContext
 from filaviva_worker.live import Ending, Live
 from fixtures.amqp import Proxy
 from fixtures.retrying import Jobs
 from fixtures.running import claimed, tools
+from fixtures.waiting import until
 
 
 class Line(BaseModel):
@@ -297,19 +298,42 @@ async def test_no_step_starts_once_the_job_was_told_to_end(
     assert (read.runs, ctx.cancel_requested) == (0, True)
 
 
-async def test_no_step_starts_while_the_database_is_out_of_reach(
+async def test_a_step_starts_only_once_the_lease_can_be_renewed(
+    jobs: Jobs, context_of: Making
+) -> None:
+    job, read, asked, fresh = await jobs.running(), Counted(), 0, False
+
+    def lease_is_fresh() -> bool:
+        nonlocal asked
+        asked += 1
+        return fresh
+
+    ctx = await context_of(job, lease_is_fresh=lease_is_fresh)
+    running = asyncio.create_task(ctx.step("read", read))
+    await until(lambda: asked >= 3)
+    assert (read.runs, running.done()) == (0, False)
+
+    fresh = True
+    await asyncio.wait_for(running, 30)
+    assert read.runs == 1
+
+
+async def test_a_step_that_waits_for_its_lease_never_starts_once_the_job_was_told_to_end(
     jobs: Jobs, context_of: Making
 ) -> None:
     job, read = await jobs.running(), Counted()
     ctx = await context_of(job, lease_is_fresh=lambda: False)
+    running = asyncio.create_task(ctx.step("read", read))
+    await until(lambda: ctx.waited)
 
-    with pytest.raises(Retryable, match="out of reach"):
-        await ctx.step("read", read)
+    ctx._live.end(Ending.LOST)  # noqa: SLF001 - as the heartbeat does
+    with pytest.raises(LeaseLost):
+        await asyncio.wait_for(running, 30)
 
     assert read.runs == 0
 
 
-async def test_our_own_database_is_not_told_as_an_error_of_the_handler(
+async def test_a_step_waits_until_its_start_can_be_stored(
     jobs: Jobs, database: str, context_of: Making
 ) -> None:
     job, read = await jobs.running(), Counted()
@@ -317,12 +341,15 @@ async def test_our_own_database_is_not_told_as_an_error_of_the_handler(
         engine = connect(way.url, name="test", size=1)
         ctx = await context_of(job, engine=engine)
         way.close()
+        running = asyncio.create_task(ctx.step("read", read))
+        await until(lambda: ctx.waited)
+        assert read.runs == 0
 
-        with pytest.raises(Retryable, match="'read' was not started: the database is out of reach"):
-            await ctx.step("read", read)
+        await way.open()
+        await asyncio.wait_for(running, 30)
         await engine.dispose()
 
-    assert read.runs == 0
+    assert read.runs == 1
 
 
 async def test_the_error_of_a_step_is_told_though_it_cannot_be_stored(
@@ -427,7 +454,7 @@ async def test_an_output_is_kept_though_the_database_was_away_when_the_step_ende
     assert step["state"] == "succeeded"
 
 
-async def test_a_step_is_not_kept_waiting_for_a_database_once_the_lease_must_be_over(
+async def test_what_was_paid_for_waits_for_the_database_until_the_job_is_told_to_end(
     jobs: Jobs, context_of: Making
 ) -> None:
     job, engine, fresh = await jobs.running(), AwayFor(jobs), True
@@ -438,5 +465,10 @@ async def test_a_step_is_not_kept_waiting_for_a_database_once_the_lease_must_be_
         return 7
 
     ctx = await context_of(job, engine=engine, lease_is_fresh=lambda: fresh)
-    with pytest.raises(Retryable, match="was not stored: the database is out of reach"):
-        await ctx.step("read", read)
+    running = asyncio.create_task(ctx.step("read", read))
+    await until(lambda: 0 < engine.away < 998)
+    assert not running.done()
+
+    ctx._live.end(Ending.SHUTDOWN)  # noqa: SLF001 - as a stop does
+    with pytest.raises(OutOfReach, match="was not stored: the database is out of reach"):
+        await asyncio.wait_for(running, 30)

@@ -97,6 +97,14 @@ def test_a_job_that_keeps_losing_its_workers_ends() -> None:
     assert judge(replace(LOST, losses=LOST_LIMIT - 1)) == Fail("attempts_exhausted")
 
 
+def test_an_attempt_that_our_database_cost_counts_as_lost() -> None:
+    case = replace(RETRY, error_class="lost", failures=4, losses=1)
+
+    assert isinstance(judge(case), Requeue)
+    assert (failures_after(case), losses_after(case)) == (4, 2)
+    assert judge(replace(case, losses=LOST_LIMIT - 1)) == Fail("attempts_exhausted")
+
+
 def test_losses_do_not_end_a_job_that_fails_politely() -> None:
     assert isinstance(judge(replace(RETRY, losses=LOST_LIMIT - 1)), Requeue)
 

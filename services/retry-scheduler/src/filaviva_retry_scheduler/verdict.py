@@ -8,8 +8,8 @@ from uuid import UUID
 from filaviva import backoff
 from filaviva.outcome import KEY_NOT_ALLOWED
 
-# Losing a worker says little about the job, so it has a limit of its own: the job that takes its
-# workers down ends here, the innocent ones beside it do not.
+# Losing a worker, or our database, says little about the job, so it has a limit of its own: the job
+# that takes its workers down ends here, the innocent ones beside it do not.
 LOST_LIMIT = 5
 _LOST_BASE, _LOST_CAP, _LOST_JITTER = 1.0, 60.0, 1.0
 
@@ -63,6 +63,11 @@ class Case:
         return self.ended_at is None
 
     @property
+    def innocent(self) -> bool:
+        """What ended the attempt says little about the job: its worker or our database was away."""
+        return self.lost or self.error_class == "lost"
+
+    @property
     def retryable(self) -> bool:
         """Repeating the work could help."""
         return self.outcome != "failed"
@@ -104,16 +109,16 @@ def judge(case: Case) -> Verdict:
 
 def failures_after(case: Case) -> int:
     """Count the attempts of the present allowance, this one included if it counts."""
-    return case.failures + (not case.lost)
+    return case.failures + (not case.innocent)
 
 
 def losses_after(case: Case) -> int:
     """Count the lost attempts of the present allowance, this one included."""
-    return case.losses + case.lost
+    return case.losses + case.innocent
 
 
 def _used_up(case: Case) -> bool:
-    if case.lost:
+    if case.innocent:
         return losses_after(case) >= LOST_LIMIT
     return failures_after(case) >= case.max_attempts
 
@@ -129,7 +134,7 @@ def _again(case: Case) -> Requeue | Fail:
 
 
 def _pause(case: Case) -> float:
-    if case.lost:
+    if case.innocent:
         return backoff.pause(
             losses_after(case), base=_LOST_BASE, cap=_LOST_CAP, jitter=_LOST_JITTER
         )

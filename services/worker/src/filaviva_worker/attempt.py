@@ -13,6 +13,7 @@ from collections.abc import Callable
 from filaviva import failpoints, tracing
 from filaviva.app import App
 from filaviva.classification import classify
+from filaviva.errors import OutOfReach
 from filaviva.handler import Handler
 from filaviva.outcome import KEY_NOT_ALLOWED, Canceled, Dead, Done, Failure, Outcome
 from filaviva.standing import Standing
@@ -87,7 +88,9 @@ class Attempts:
         except GeneratorExit:
             raise  # nobody waits for this attempt any more
         except BaseException as error:  # noqa: BLE001 - the border to code that is not ours
-            return _ended(live) or classify(error, handler.policy, step=context.failed_step)
+            return _ended(live) or classify(
+                _cause(error, context), handler.policy, step=context.failed_step
+            )
         return _stopped(live, context) or outcome
 
     async def _call(  # noqa: PLR0913, PLR0917 - what one attempt is made of
@@ -162,6 +165,13 @@ def _stopped(live: Live, context: LiveContext) -> Outcome | None:
     one, as everywhere in asyncio.
     """
     return Canceled() if live.ending is Ending.CANCELED and context.noticed else None
+
+
+def _cause(error: BaseException, context: LiveContext) -> BaseException:
+    """A time limit that passed while our own database was away is no failure of the handler."""
+    if not (context.waited and isinstance(error, TimeoutError)):
+        return error
+    return OutOfReach("the time limit passed while the database was out of reach")
 
 
 def _canceled_from_inside(handler: Handler, context: LiveContext) -> Outcome:

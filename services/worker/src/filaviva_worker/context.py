@@ -14,14 +14,15 @@ from uuid import UUID, uuid4
 import structlog
 from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy import Executable
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import failpoints, tracing
 from filaviva.broker.connection import Backoff
 from filaviva.canonical import storable
 from filaviva.context import Context
 from filaviva.database.transaction import DATABASE_ERRORS, transact, transient, unreachable
-from filaviva.errors import CancelRequested, LeaseLost, Retryable
+from filaviva.errors import CancelRequested, LeaseLost, OutOfReach
 from filaviva.outcome import Effect
 from filaviva.shape import Shape
 from filaviva_worker import calls
@@ -49,6 +50,7 @@ WHERE id = $1 AND fence = $2 AND state IN ('running', 'cancel_requested') FOR SH
 
 T = TypeVar("T")
 
+_AWAY = "the database is out of reach"
 _LONGEST_KEY = 255
 _LONGEST_MESSAGE = 500
 _LARGEST = 2**53  # of the numbers that every JSON reader takes exactly
@@ -70,6 +72,7 @@ class LiveContext(Context):
         self.failed_step: str | None = None
         self.remote_step: str | None = None  # of a handler in another thread or process
         self.noticed = False  # the handler knows that it is to stop
+        self.waited = False  # for our own database: what it took is not the handler's time
         self.job_id = job.id
         self.attempt = job.attempt
         self.tenant = job.tenant
@@ -78,8 +81,8 @@ class LiveContext(Context):
 
     @property
     def cancel_requested(self) -> bool:
-        self.noticed = self.noticed or self._live.ending is not None
-        return self._live.ending is not None
+        self.noticed = self.noticed or self._stopping
+        return self._stopping
 
     @property
     def logger(self) -> Any:  # made when asked for: most jobs log nothing
@@ -107,7 +110,7 @@ class LiveContext(Context):
             return output.adapter.validate_json(saved)
         token = _current_step.set(name)
         try:
-            self._may_go_on(name)  # a cancel may have come while we wrote
+            await self._until_it_may(name)  # a cancel may have come while we wrote
             with self._spans.within(name):
                 value = fn(*args, **kw)
                 if inspect.isawaitable(value):
@@ -125,19 +128,19 @@ class LiveContext(Context):
         self, name: str, *, tool: str | None = None, inputs: object = None
     ) -> str | None:
         """Give the stored output (JSON text) of a finished step, or record that it runs now."""
-        self._may_go_on(name)
-        steps, untouched = self._checkpoints(), f"step {name!r} was not started"
-        with _within_reach(untouched):
-            async with self._tools.engine.connect() as connection:
-                saved = await steps.saved(connection, name)
+        await self._until_it_may(name)
+        steps, hashed = self._checkpoints(), _hash(inputs)
+        with _within_reach(f"step {name!r} was not started"):
+            saved = await self._until_answered(lambda on: steps.saved(on, name))
         if saved is not None:
             self._spans.reused(name, tool)
             return saved.output or "null"
         failpoints.passing("step.before")
         try:
-            with _within_reach(untouched):
-                async with self._tools.engine.begin() as connection:
-                    twice = await steps.begin(connection, name, tool=tool, input_hash=_hash(inputs))
+            with _within_reach(f"step {name!r} was not started"):
+                twice = await self._until_answered(
+                    lambda on: steps.begin(on, name, tool=tool, input_hash=hashed)
+                )
         except CancelRequested:
             self._live.end(Ending.CANCELED)  # the row says so before anybody told us
             self.noticed = True
@@ -157,21 +160,28 @@ class LiveContext(Context):
                 late = await transact(self._tools.engine, lambda on: steps.finish(on, name, state))
         else:
             with _within_reach(f"step {name!r} was not stored"):
-                late = await self._until_stored(lambda on: steps.finish(on, name, state, output))
+                late = await self._until_answered(lambda on: steps.finish(on, name, state, output))
         if late:
             self._tools.metrics.steps_after_cancel.inc()
         self._tools.count_step(self._job.type, name, state)
         failpoints.passing("step.saved")
 
-    async def _until_stored(self, write: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Write, again while the lease lives: what is not stored is paid for twice, or untold."""
+    async def _until_answered(
+        self, ask: Callable[[AsyncConnection], Awaitable[T]], *, on: AsyncEngine | None = None
+    ) -> T:
+        """Ask again for as long as the database is away: what it does not hear is paid for twice.
+
+        The fence in what is asked decides whether the job is ours still. Only who has been told to
+        stop does not wait.
+        """
         backoff = Backoff(first=0.1, most=1)
         while True:
             try:
-                return await transact(self._tools.engine, write)
+                return await transact(on or self._tools.engine, ask)
             except DATABASE_ERRORS as away:
-                if not (self._tools.lease_is_fresh() and transient(away)):
+                if not transient(away) or (self._stopping and not self._tools.lease_is_fresh()):
                     raise
+            self.waited = True
             await asyncio.sleep(backoff.next())
 
     async def progress(self, done: int, total: int, message: str | None = None) -> None:
@@ -180,12 +190,15 @@ class LiveContext(Context):
         _check_number("total", total)
         # It goes to everybody who follows the job: a sentence, not a document.
         said = None if message is None else storable(message, _LONGEST_MESSAGE)
-        shown = to_json({"done": done, "total": total, "message": said}).decode()
-        arguments = (self.job_id, self._job.fence, shown)
+        text = to_json({"done": done, "total": total, "message": said}).decode()
+        arguments = (self.job_id, self._job.fence, text)
+
+        async def write(connection: AsyncConnection) -> bool:
+            return (await connection.exec_driver_sql(_PROGRESS, arguments)).first() is not None
+
         with _within_reach("the progress was not stored"):
-            async with self._tools.autocommit.connect() as connection:
-                shown_to = (await connection.exec_driver_sql(_PROGRESS, arguments)).first()
-        if shown_to is None:
+            shown = await self._until_answered(write, on=self._tools.autocommit)
+        if not shown:
             raise LeaseLost(f"job {self.job_id} is not ours any more")
         self._tools.notifier.changed((self.job_id,))
 
@@ -202,18 +215,25 @@ class LiveContext(Context):
             )
 
         self._spans.called(call, step)
-        await self._until_stored(write)
+        await self._until_answered(write)
         self._live.spent += float(call.cost_usd or 0)
         self._tools.count_call(call, self._job.type)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """Open a transaction of its own that commits only if the lease is still ours."""
-        async with self._tools.transactions.begin() as connection:
-            yield connection
-            arguments = (self.job_id, self._job.fence)
-            if (await connection.exec_driver_sql(_STILL_MINE, arguments)).first() is None:
-                raise LeaseLost(f"nothing was written: job {self.job_id} is not ours any more")
+        begun: AsyncConnection | None = None
+        try:
+            async with self._tools.transactions.begin() as begun:
+                yield begun
+                arguments = (self.job_id, self._job.fence)
+                if (await begun.exec_driver_sql(_STILL_MINE, arguments)).first() is None:
+                    raise LeaseLost(f"nothing was written: job {self.job_id} is not ours any more")
+        except DATABASE_ERRORS as away:
+            # Once it is open, the handler may have met another server: that one is not ours.
+            if not unreachable(away) or not (begun is None or isinstance(away, DBAPIError)):
+                raise
+            raise OutOfReach("the transaction was not confirmed: " + _AWAY) from away
 
     def _checkpoints(self) -> Steps:
         if self._steps is None:
@@ -221,15 +241,21 @@ class LiveContext(Context):
             self._steps = Steps(job.id, job.fence, job.revision, fresh=job.attempt == 1)
         return self._steps
 
-    def _may_go_on(self, name: str) -> None:
-        self.noticed = self.noticed or self._live.ending is not None
+    @property
+    def _stopping(self) -> bool:
+        return self._live.ending is not None
+
+    async def _until_it_may(self, name: str) -> None:
+        """Wait until leases are renewed: who cannot must assume that the job is somebody else's."""
+        backoff = Backoff(first=0.1, most=1)
+        while not (self._stopping or self._tools.lease_is_fresh()):
+            self.waited = True
+            await asyncio.sleep(backoff.next())
+        self.noticed = self.noticed or self._stopping
         if self._live.ending is Ending.CANCELED:
             raise CancelRequested(f"step {name!r} was not started: the job is canceled")
-        if self._live.ending is not None:
+        if self._stopping:
             raise LeaseLost(f"step {name!r} was not started: {self._live.ending}")
-        if not self._tools.lease_is_fresh():
-            # Who cannot renew must assume that somebody else has the job by now.
-            raise Retryable(f"step {name!r} was not started: the database is out of reach")
 
 
 def _check_number(name: str, found: object) -> None:
@@ -248,7 +274,7 @@ def _within_reach(what: str) -> Iterator[None]:
     except DATABASE_ERRORS as away:
         if not unreachable(away):
             raise
-        raise Retryable(f"{what}: the database is out of reach") from away
+        raise OutOfReach(f"{what}: {_AWAY}") from away
 
 
 def idempotency_key(job_id: UUID, revision: int, name: str) -> str:
