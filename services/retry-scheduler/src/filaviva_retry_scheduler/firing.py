@@ -50,7 +50,8 @@ GROUP BY id ORDER BY min(at) LIMIT $1
 _LOCK = """
 SELECT schedules.id, schedules.name, schedules.type, schedules.version, schedules.cron,
     schedules.time_zone, schedules.missed, schedules.overlap, schedules.waiting,
-    schedules.tenant, schedules.subject, schedules.next_fire_at, contracts.queue, clock_timestamp() AS now,
+    schedules.tenant, schedules.subject, schedules.next_fire_at,
+    contracts.queue, clock_timestamp() AS now,
     coalesce(jsonb_array_length(schedules.items), 1) AS jobs,
     schedules.items IS NOT NULL AS batch,
     EXISTS (SELECT FROM filaviva.jobs WHERE jobs.id = schedules.last_job_id
