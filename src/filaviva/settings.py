@@ -188,9 +188,23 @@ class LinksSettings(Group):
     @field_validator("base_url")
     @classmethod
     def _absolute(cls, url: str) -> str:
-        if url and urlsplit(url).scheme not in ("http", "https"):
-            raise ValueError("a URL that begins with https:// or http://")
-        return url
+        return _web(url)
+
+
+class DrillSettings(Group):
+    provider_url: str = Field(
+        default="",
+        description="where workers reach the provider that a drill serves and cuts, "
+        "such as http://drill:9200; empty: they do no drills",
+    )
+    api_url: str = Field(default="", description="where a drill reaches the producer")
+    prometheus_url: str = Field(default="", description="the Prometheus that a drill asks")
+    alertmanager_url: str = Field(default="", description="the Alertmanager that a drill asks")
+
+    @field_validator("provider_url", "api_url", "prometheus_url", "alertmanager_url")
+    @classmethod
+    def _absolute(cls, url: str) -> str:
+        return _web(url).rstrip("/")
 
 
 class EventSettings(Group):
@@ -314,6 +328,7 @@ class Settings(FromEnvironment):
     slack: SlackSettings = SlackSettings()
     links: LinksSettings = LinksSettings()
     callbacks: CallbackSettings = CallbackSettings()
+    drill: DrillSettings = DrillSettings()
     events: EventSettings = EventSettings()
 
 
@@ -420,6 +435,12 @@ def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, li
 def _group(field: FieldInfo) -> type[Group] | None:
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, Group) else None
+
+
+def _web(url: str) -> str:
+    if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+        raise ValueError("a URL that begins with https:// or http://")
+    return url
 
 
 def _long_secret(secret: SecretStr | None) -> SecretStr | None:

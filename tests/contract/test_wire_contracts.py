@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from filaviva.callbacks.contract import CallBack
+from filaviva.drill.contract import DrillCall
 from filaviva.schemas import SchemaCheck
 from filaviva_contracts import CONTENT_TYPE, Contract, Envelope
 from filaviva_contracts.wire import WIRE
 
 CONTRACTS = Path(__file__).parents[2] / "contracts"
-OURS = (*WIRE, CallBack)
+OURS = (*WIRE, CallBack, DrillCall)
 NAMES = [f"{contract.contract_type} v{contract.contract_version}" for contract in OURS]
 
 

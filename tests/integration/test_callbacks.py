@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva import App, Context, Contract, wakeups
 from filaviva.broker.topology import Topology
+from filaviva.built_in import built_in, with_built_in
 from filaviva.callbacks.contract import POLICY, QUEUE, CallBack
-from filaviva.callbacks.serving import built_in, with_callbacks
 from filaviva.callbacks.urls import Rules
 from filaviva.database.transaction import transact
 from filaviva.errors import Rejected
@@ -20,7 +20,7 @@ from filaviva.operations.cancel import cancel
 from filaviva.operations.keys import Principal
 from filaviva.operations.requeue import requeue
 from filaviva.operations.submission import Origin, admit
-from filaviva.settings import CallbackSettings
+from filaviva.settings import CallbackSettings, DrillSettings
 from filaviva_retry_scheduler import deadlines
 from filaviva_retry_scheduler.decide import decide
 from filaviva_worker.complete import Completion, complete
@@ -171,8 +171,8 @@ async def test_without_a_secret_nobody_is_called_back(producer: Producer) -> Non
     with pytest.raises(Rejected, match="FILAVIVA_CALLBACKS__SECRET"):
         admit(body, origin, producer.registry)
     assert admit(body, origin, producer.registry, callbacks=Rules()).callback_url == URL
-    assert with_callbacks(shop, CallbackSettings()) is shop
-    assert QUEUE in with_callbacks(shop, CallbackSettings(secret=SECRET)).queues  # type: ignore[arg-type]
+    assert with_built_in(shop, CallbackSettings(), DrillSettings()) is shop
+    assert QUEUE in with_built_in(shop, CallbackSettings(secret=SECRET), DrillSettings()).queues  # type: ignore[arg-type]
 
 
 def test_an_app_with_callbacks_is_all_that_it_was() -> None:
@@ -194,7 +194,7 @@ def test_an_app_with_callbacks_is_all_that_it_was() -> None:
     app.publishes(Sold)
     before = app.reads()
 
-    served = with_callbacks(app, CallbackSettings(secret=SECRET))  # type: ignore[arg-type]
+    served = with_built_in(app, CallbackSettings(secret=SECRET), DrillSettings())  # type: ignore[arg-type]
 
     assert served.old_contracts == app.old_contracts != {}
     assert served.sunsets == app.sunsets != {}
@@ -246,7 +246,7 @@ async def test_callbacks_are_listed_for_who_asks_for_them(producer: Producer) ->
 async def called(jobs: Jobs) -> Any:
     """Run the newest callback's handler as a worker would."""
     given: dict[str, Any] = {"secret": SECRET, "allow_http": True, "allow_private": True}
-    app = with_callbacks(shop, CallbackSettings(**given))
+    app = with_built_in(shop, CallbackSettings(**given), DrillSettings())
     handler = app.find("filaviva.callback", 1)
     assert handler is not None
     row = (await callbacks(jobs))[-1]

@@ -49,7 +49,7 @@ def test_setup_makes_everything_and_says_what(
     assert done.code == 0, done.err
     assert done.json["tables"] == ["shop.receipts"]
     assert (done.json["queues"], done.json["added"]) == (
-        ["billing", "callbacks"],
+        ["billing", "callbacks", "drill"],
         ["order.paid v1"],
     )
     assert (again.code, again.json["added"]) == (0, [])
@@ -129,9 +129,10 @@ def test_published_contracts_are_listed_and_exported(cli: CommandLine, tmp_path:
 
     assert [(each["type"], each["queue"]) for each in listed] == [
         ("filaviva.callback", "callbacks"),
+        ("filaviva.drill", "drill"),
         ("order.paid", "billing"),
     ]
-    assert listed[1]["policy"]["maxAttempts"] == 3
+    assert listed[2]["policy"]["maxAttempts"] == 3
     assert exported.code == 0
     schema = json.loads((tmp_path / "order.paid.v1.json").read_text())
     assert schema["required"] == ["orderId"]

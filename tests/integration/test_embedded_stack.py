@@ -20,7 +20,16 @@ from fixtures.stacks import Stack, until
 Start = Callable[[str], Stack]
 pytestmark = pytest.mark.timeout(180)
 
-KEYS = {"api", "metrics", "broker", "brokerManagement", "postgres", "apiKey", "pids"}
+KEYS = {
+    "api",
+    "metrics",
+    "broker",
+    "brokerManagement",
+    "postgres",
+    "apiKey",
+    "drillProvider",
+    "pids",
+}
 
 
 def test_a_stack_says_what_runs_where(stack: Stack) -> None:

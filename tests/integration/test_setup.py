@@ -45,7 +45,7 @@ async def test_everything_that_an_app_needs_is_there(
     )
 
     assert done.revision == newest_revision()
-    assert (done.tables, done.queues) == (("shop.receipts",), ("callbacks", "llm"))
+    assert (done.tables, done.queues) == (("shop.receipts",), ("callbacks", "drill", "llm"))
     assert done.published.added == ("order.paid v1",)
     assert await _count(empty_database, "shop.receipts") == 0
     assert management.queue(vhost, "filaviva.work.llm")["durable"] is True
@@ -88,14 +88,14 @@ async def test_the_definitions_hold_the_queues_of_every_app(
     done = await setup(database_url=database, broker_url=vhost, app=post, definitions_file=file)
 
     names = {queue["name"] for queue in json.loads(file.read_text())["queues"]}
-    assert done.queues == ("callbacks", "llm", "mail")
+    assert done.queues == ("callbacks", "drill", "llm", "mail")
     assert {"filaviva.work.llm", "filaviva.work.mail"} <= names
 
 
 async def test_without_an_app_database_and_broker_are_set_up(database: str, vhost: str) -> None:
     done: SetUp = await setup(database_url=database, broker_url=vhost)
 
-    assert (done.tables, done.queues) == ((), ("callbacks",))
+    assert (done.tables, done.queues) == ((), ("callbacks", "drill"))
 
 
 async def test_an_app_may_not_put_tables_into_our_schema(database: str, vhost: str) -> None:

@@ -9,7 +9,6 @@ import json
 import time
 from typing import Any, Final
 
-from filaviva.app import App
 from filaviva.callbacks.contract import POLICY, QUEUE, CallBack
 from filaviva.callbacks.signing import headers, tenant_secret
 from filaviva.callbacks.urls import Rules
@@ -33,20 +32,6 @@ def secrets(settings: CallbackSettings, tenant: str) -> list[str]:
     """Give the secrets that a tenant's callbacks are signed with, the present one first."""
     masters = (settings.secret, settings.previous_secret)
     return [tenant_secret(one.get_secret_value(), tenant) for one in masters if one is not None]
-
-
-def built_in() -> App:
-    """Give the app that the contract is published for, whatever a worker serves."""
-    app = App("filaviva")
-    app.add(_handler(CallbackSettings()))
-    return app
-
-
-def with_callbacks(app: App, settings: CallbackSettings) -> App:
-    """Give an app with our handler beside its own; as it is where there are no callbacks."""
-    if settings.secret is None:
-        return app
-    return app.widened(_handler(settings))
 
 
 def message(job: CallBack) -> bytes:
@@ -73,7 +58,9 @@ def message(job: CallBack) -> bytes:
     return json.dumps(told, separators=(",", ":")).encode()
 
 
-def _handler(settings: CallbackSettings) -> Handler:
+def handler(settings: CallbackSettings) -> Handler:
+    """Give the handler that calls back."""
+
     async def call_back(job: CallBack, ctx: Context) -> dict[str, Any]:
         """Tell that a job has ended."""
         # Imported here: a worker without callbacks needs no HTTP client.

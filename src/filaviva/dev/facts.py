@@ -18,6 +18,7 @@ class Facts:
     broker_management: str | None
     postgres: str
     api_key: str
+    drill_provider: str | None = None
     pids: dict[str, list[int]]
     http: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, list[str]] = field(default_factory=dict)
@@ -34,5 +35,6 @@ class Facts:
             "brokerManagement": self.broker_management,
             "postgres": self.postgres,
             "apiKey": self.api_key,
+            "drillProvider": self.drill_provider,
             "pids": self.pids,
         }

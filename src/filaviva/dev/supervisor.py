@@ -22,6 +22,7 @@ from filaviva.dev.facts import WITH_API, Facts
 from filaviva.dev.identity import Identity
 from filaviva.dev.member import Member
 from filaviva.dev.options import Options, Programs
+from filaviva.dev.ports import LOOPBACK, free_port
 from filaviva.dev.readiness import NotReady, wait_until
 from filaviva.dev.restarts import Changed, Due, Ended, Happening, Restartable, Restarts, Stop
 from filaviva.dev.servers import Servers, exported
@@ -32,6 +33,7 @@ Say: TypeAlias = Callable[[str], None]
 _SERVERS_PATIENCE = timedelta(seconds=90)
 _SETUP_PATIENCE = timedelta(seconds=120)
 _SERVICES_PATIENCE = timedelta(seconds=90)
+_DRILLED = "FILAVIVA_DRILL__PROVIDER_URL"
 _GUARD_EVERY = timedelta(seconds=2)
 
 
@@ -48,6 +50,7 @@ class Supervisor:
     _stopping: Event = field(init=False, default_factory=Event)
     _guard: TopologyGuard | None = field(init=False, default=None)
     _api_key: str = field(init=False, default="")
+    _drill_provider: str = field(init=False, default_factory=lambda: provider(os.environ))
 
     def run(self) -> None:
         """Bring the stack up and keep it up until somebody asks for its end."""
@@ -128,6 +131,7 @@ class Supervisor:
 
     def _environment(self) -> dict[str, str]:
         app = {} if self.options.app is None else {"FILAVIVA_APP": self.options.app}
+        app[_DRILLED] = self._drill_provider
         ours = {
             **keyring.links(self.options.state, os.environ),
             **keyring.callbacks(self.options.state, os.environ),
@@ -194,6 +198,7 @@ class Supervisor:
             broker_management=self.servers.management_url,
             postgres=self.servers.postgres_url,
             api_key=self._api_key,
+            drill_provider=self._drill_provider,
             pids={name: numbers for name, numbers in pids.items() if numbers},
             http={m.service: m.http for m in self.members if m.service in WITH_API},
             metrics=metrics,
@@ -242,6 +247,11 @@ class Interrupted(Exception):
 def dev_json(state: Path) -> Path:
     """Where a run says what runs where."""
     return state / "dev.json"
+
+
+def provider(environment: Mapping[str, str]) -> str:
+    """Say where a drill's provider will be: a free port, unless the environment names a place."""
+    return environment.get(_DRILLED) or f"http://{LOOPBACK}:{free_port()}"
 
 
 def record(state: Path) -> Path:

@@ -22,7 +22,7 @@ from filaviva.app import App
 from filaviva.broker import definitions
 from filaviva.broker.apply import apply
 from filaviva.broker.topology import Declarations, Topology
-from filaviva.callbacks.serving import built_in
+from filaviva.built_in import built_in
 from filaviva.database import connect, migrate, newest_revision
 from filaviva.errors import ConfigurationError
 from filaviva.operations.routes import Routes, routes

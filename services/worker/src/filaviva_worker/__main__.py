@@ -6,7 +6,7 @@ from filaviva import service
 from filaviva.app import load_app
 from filaviva.attendance import Attendance
 from filaviva.broker.publisher import Publisher
-from filaviva.callbacks.serving import with_callbacks
+from filaviva.built_in import with_built_in
 from filaviva.database import connect
 from filaviva.errors import ConfigurationError, FilavivaError
 from filaviva.notify import Notifier
@@ -26,7 +26,7 @@ async def work(settings: Settings, stop: asyncio.Event) -> None:
     """Work on the app's queues until stopped; what supports the work ends after it."""
     if not settings.app:
         raise ConfigurationError("FILAVIVA_APP: found nothing, expected package.module:attribute")
-    app = with_callbacks(load_app(settings.app), settings.callbacks)
+    app = with_built_in(load_app(settings.app), settings.callbacks, settings.drill)
     postgres = settings.postgres
     url, size = postgres.url.get_secret_value(), postgres.pool_size
     engine = connect(url, name="filaviva-worker", size=size)
