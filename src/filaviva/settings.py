@@ -141,6 +141,9 @@ class ProducerGroup(Group):
     max_streams_per_key: int = Field(
         default=2000, gt=0, description="event streams open here of one API key; more get 429"
     )
+    max_streams_per_tenant: int = Field(
+        default=4000, gt=0, description="of all keys and links of one tenant; more get 429"
+    )
 
 
 class CallbackSettings(Group):

@@ -317,10 +317,16 @@ async def test_the_api_hands_out_links_of_no_more_rights_than_the_key_has(
     again = (await producer.client.get(address)).json()["links"]["status"]
     less = (await producer.client.get(address, headers=reader)).json()["links"]["status"]
     kept = (await producer.submit("z")).json()["statusPageUrl"]
+    writer = await producer.as_key(scopes=["jobs:write"])
+    body = {"type": "test.echo", "data": {"n": 1}}
+    headers = {"Idempotency-Key": "z", **writer}
+    blind = (await producer.client.post("/v1/jobs", json=body, headers=headers)).json()
 
     assert full == again
     assert "can=cancel.retry" in full
     assert "can=view" in less
+    assert blind["duplicate"] is True
+    assert "statusPageUrl" not in blind
     for found in (full, less, kept):
         assert (await look(pages, found)).text("h1") == "Waiting to start"
 

@@ -15,8 +15,10 @@ from filaviva.dev.child import Child, recover
 from filaviva.dev.facts import Facts
 from filaviva.dev.identity import Identity
 from filaviva.dev.lock import exclusive_lock
+from filaviva.dev.member import Member
 from filaviva.dev.readiness import NotReady, wait_until
 
+_BASE = "FILAVIVA_LINKS__BASE_URL"
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
@@ -111,6 +113,26 @@ def test_a_key_is_kept_for_its_database_and_made_anew_for_another(tmp_path: Path
     assert key("postgresql://a:secret@127.0.0.1:1/filaviva") == "first"
     assert key("postgresql://a:secret@127.0.0.1:2/filaviva") == "first"
     assert key("postgresql://a:other@127.0.0.1:1/filaviva") == "second"
+
+
+@pytest.mark.parametrize(
+    ("service", "told", "found"),
+    [
+        ("producer", {}, None),
+        ("producer", {_BASE: "https://x.test"}, "https://x.test"),
+        ("worker", {}, ""),
+    ],
+)
+def test_links_lead_to_the_producer_of_this_stack_unless_told_otherwise(
+    tmp_path: Path, service: str, told: dict[str, str], found: str | None
+) -> None:
+    says = [sys.executable, "-c", f"import os; print(os.environ.get('{_BASE}', ''))"]
+    member = Member.of(service, 1, says, state=tmp_path, env=told)
+
+    member.launch()
+    member.child.wait()
+
+    assert member.child.log.read_text().strip() == (member.http if found is None else found)
 
 
 def test_the_secret_of_links_is_made_once_and_gives_way_to_a_named_one(tmp_path: Path) -> None:

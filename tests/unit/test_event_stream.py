@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -77,12 +78,18 @@ async def test_it_sends_what_is_new_and_ends_with_the_job() -> None:
 
 
 async def test_a_client_that_reads_nothing_loses_its_seat() -> None:
-    seats, client, one = Seats(Metrics().sse_clients, most=1), Client(reads=2), follower()
+    seats, client, one = (
+        Seats(Metrics().sse_clients, most=1, of_a_tenant=1),
+        Client(reads=2),
+        follower(),
+    )
     one.give(news(1))
 
-    await asyncio.wait_for(open_on(client, one, seats.taken("me", each=1), patience=0.05), 5)
+    await asyncio.wait_for(
+        open_on(client, one, seats.taken("acme", "me", each=1), patience=0.05), 5
+    )
 
-    with seats.taken("me", each=1):
+    with seats.taken("acme", "me", each=1):
         pass
     assert all(message.get("more_body", True) for message in client.got)
 
@@ -107,17 +114,33 @@ async def test_what_is_not_allowed_any_more_ends_at_the_next_beat() -> None:
 
 
 def test_a_seat_is_refused_for_the_holder_first() -> None:
-    seats = Seats(Metrics().sse_clients, most=2)
+    seats = Seats(Metrics().sse_clients, most=2, of_a_tenant=2)
+    a, b = (partial(seats.taken, "acme", one, each=1) for one in "ab")
 
-    with seats.taken("a", each=1), pytest.raises(Rejected) as mine, seats.taken("a", each=1):
+    with a(), pytest.raises(Rejected) as mine, a():
         pass
-    with seats.taken("a", each=1), seats.taken("b", each=1), pytest.raises(Rejected) as ours:
-        seats.taken("c", each=1).__enter__()
+    with a(), b(), pytest.raises(Rejected) as ours:
+        seats.taken("other", "c", each=1).__enter__()
 
     assert (mine.value.status, mine.value.code) == (429, "too_many_streams")
     assert (ours.value.status, ours.value.code) == (503, "overloaded")
     assert mine.value.retry_after
     assert ours.value.retry_after
+
+
+def test_the_keys_of_one_tenant_leave_seats_for_others() -> None:
+    seats = Seats(Metrics().sse_clients, most=3, of_a_tenant=2)
+    one, two, three = (partial(seats.taken, "acme", key, each=1) for key in "abc")
+
+    with one(), two():
+        with pytest.raises(Rejected) as refused, three():
+            pass
+        with seats.taken("other", "d", each=1):
+            pass
+    with three():
+        pass
+
+    assert (refused.value.status, refused.value.code) == (429, "too_many_streams")
 
 
 async def test_one_that_has_not_taken_is_given_nothing_and_asks_again_when_it_has() -> None:

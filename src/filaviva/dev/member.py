@@ -25,6 +25,8 @@ class Member:
     ) -> Self:
         """Give the process its ports and its settings."""
         http_port, metrics_port = free_port(), free_port()
+        here = {"FILAVIVA_LINKS__BASE_URL": f"http://{LOOPBACK}:{http_port}"}
+        usual = here if service == "producer" else {}  # it has the pages that links open
         own = {
             "FILAVIVA_HTTP__HOST": LOOPBACK,
             "FILAVIVA_HTTP__PORT": str(http_port),
@@ -33,7 +35,10 @@ class Member:
         }
         name = service if number == 1 else f"{service}-{number}"
         return cls(
-            service, http_port, metrics_port, Child(name, command, state=state, env={**env, **own})
+            service,
+            http_port,
+            metrics_port,
+            Child(name, command, state=state, env=usual | {**env, **own}),
         )
 
     @property

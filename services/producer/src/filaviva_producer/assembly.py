@@ -191,7 +191,11 @@ def _routes(parts: Parts, links: Links | None) -> Iterator[Routes]:
 
 def _streaming(parts: Parts, links: Links | None) -> Streaming:
     limits = parts.settings.producer
-    seats = Seats(parts.metrics.sse_clients, most=limits.max_streams)
+    seats = Seats(
+        parts.metrics.sse_clients,
+        most=limits.max_streams,
+        of_a_tenant=limits.max_streams_per_tenant,
+    )
     return Streaming(parts.engine, parts.streams, seats, links, each=limits.max_streams_per_key)
 
 

@@ -50,6 +50,7 @@ class Follow:
 
     job_id: UUID
     seen: int | None
+    tenant: str
     holder: str
     each: int
 
@@ -91,7 +92,7 @@ class Streaming:
         """
         last = request.headers.get("last-event-id", "")
         seen = int(last) if _NUMBER.fullmatch(last) else after
-        follow = Follow(identity(job_id), seen, reader.key_id, self.each)
+        follow = Follow(identity(job_id), seen, reader.tenant, reader.key_id, self.each)
         reach = Reach(reader.tenant, reader.types)
         language = languages.preferred(request)
         opening = partial(_snapshot, language, reader, self.links)
@@ -118,7 +119,7 @@ class Streaming:
         stream = Stream(b"" if known else opening(found), tell, still, self.beat)
         ended = final and not known
         following = None if ended else self.streams.following(follow.job_id, position)
-        taken = self.seats.taken(follow.holder, each=follow.each)
+        taken = self.seats.taken(follow.tenant, follow.holder, each=follow.each)
         return EventStream(stream, taken, following)
 
 

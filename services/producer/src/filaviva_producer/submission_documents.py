@@ -85,7 +85,10 @@ _ACCEPTED: Final[dict[str, Any]] = {
         "statusUrl": {"type": "string"},
         "eventsUrl": {"type": "string"},
         "cancelUrl": {"type": "string"},
-        "statusPageUrl": {"type": "string", "description": "for the end user, if links are set"},
+        "statusPageUrl": {
+            "type": "string",
+            "description": "for the end user, if links are set and the key may read",
+        },
         "duplicate": {"type": "boolean", "description": "it had been kept before"},
     },
 }

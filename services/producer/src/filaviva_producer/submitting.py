@@ -93,7 +93,8 @@ class Submitting:
         return _accepted(kept, self._page(kept, principal), told)
 
     def _page(self, kept: Submitted, principal: Principal) -> Mapping[str, str]:
-        if self._links is None:
+        # Whoever has the page sees the result: a key that only submits must not get at it by that.
+        if self._links is None or not principal.may("jobs:read"):
             return {}
         return {"statusPageUrl": self._links.of(kept.job_id, rights(principal))}
 

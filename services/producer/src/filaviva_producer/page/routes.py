@@ -94,9 +94,9 @@ class Page:
             return link.seconds_left > 0
 
         async with self.engine.connect() as connection:
-            reach = Reach(await jobs.tenant_of(connection, link.job_id))
-        follow = Follow(link.job_id, seen, f"link {link.job_id}", _EACH)
-        return await self.streaming.answer(follow, reach, _begun, _changed, still)
+            tenant = await jobs.tenant_of(connection, link.job_id)
+        follow = Follow(link.job_id, seen, tenant, f"link {link.job_id}", _EACH)
+        return await self.streaming.answer(follow, Reach(tenant), _begun, _changed, still)
 
     async def post(self, request: Request) -> Response:
         """Do what a form of the page asks for, and show the page again."""
