@@ -35,15 +35,18 @@ ORDER BY 1, 2
 """
 
 # What is an event to us may be a job to its owner, or an event of several apps: the first app's row
-# stays.
+# stays. A handler of events that moves takes its inbox along, into its later versions too: what it
+# has had it would have again otherwise.
 _UPSERT: Final = """
 INSERT INTO filaviva.contracts AS known
     (type, version, app, queue, schema, result_schema, policy, event, read_as, sunset, announced_at,
-     examples)
+     examples, inbox_queue)
 SELECT wanted.type, wanted.version, $3, wanted.queue,
        wanted.schema::jsonb, wanted.result_schema::jsonb, wanted.policy::jsonb, wanted.event,
        wanted.read_as, wanted.sunset,
-       CASE WHEN wanted.sunset IS NOT NULL THEN clock_timestamp() END, wanted.examples::jsonb
+       CASE WHEN wanted.sunset IS NOT NULL THEN clock_timestamp() END, wanted.examples::jsonb,
+       (SELECT coalesce(first.inbox_queue, first.queue) FROM filaviva.contracts AS first
+        WHERE first.type = wanted.type AND first.event IS NOT NULL ORDER BY first.version LIMIT 1)
 FROM unnest($1::text[], $2::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
         $9::int[], $10::date[], $11::text[])
     AS wanted (type, version, queue, schema, result_schema, policy, event, read_as, sunset,
@@ -55,6 +58,8 @@ ON CONFLICT (type, version) DO UPDATE SET
     announced_at = CASE WHEN excluded.sunset IS NOT NULL
         THEN coalesce(known.announced_at, excluded.announced_at) END,
     examples = excluded.examples,
+    inbox_queue = CASE WHEN known.event IS NOT NULL
+        THEN coalesce(known.inbox_queue, known.queue) END,
     deprecated_at = NULL, updated_at = clock_timestamp()
 WHERE (excluded.queue IS NOT NULL OR known.app = excluded.app OR known.deprecated_at IS NOT NULL)
     AND (known.app, known.queue, known.schema, known.result_schema, known.policy, known.event,

@@ -176,6 +176,41 @@ async def test_an_event_goes_to_where_its_handler_has_moved(intake: Intake) -> N
     assert await intake.made() == [("invoice.issued:book", "mail")]
 
 
+async def test_what_a_handler_has_had_it_knows_wherever_it_moves(intake: Intake) -> None:
+    # Sent again by its publisher, or on its way to both queues while setup moves the binding.
+    await intake.publish(app(book="llm"))
+    intake.deliver(event("invoice.issued.v1", id="1"))
+    await intake.all_gone(1)
+
+    for number, queue in enumerate(("mail", "slow", "llm")):
+        await intake.publish(app(book=queue))
+        intake.deliver(event("invoice.issued.v1", id="1"))
+        intake.deliver(event("invoice.issued.v1", id=queue))
+        await intake.all_gone(3 + 2 * number)
+
+    assert [queue for _, queue in await intake.made()] == ["llm", "mail", "slow", "llm"]
+    inbox = await intake.jobs.all("SELECT DISTINCT consumer FROM filaviva.inbox")
+    assert [row["consumer"] for row in inbox] == ["event:llm:book"]
+
+
+async def test_a_later_version_of_a_handler_that_moves_has_the_same_inbox(intake: Intake) -> None:
+    class Issued2(Contract, type="invoice.issued", version=2):
+        number: str
+
+    moved = App("shop")
+    moved.on_event(Issued2, queue="mail", name="book")(nothing)
+    await intake.publish(app(book="llm"))
+    intake.deliver(event("invoice.issued.v1", id="1"))
+    await intake.all_gone(1)
+
+    await intake.publish(moved)
+    intake.deliver(event("invoice.issued.v2", '{"number": "1"}', id="1"))
+    await intake.all_gone(2)
+
+    assert len(await intake.made()) == 1
+    assert len(intake.held.dead) == 1  # the name of an event that says something else
+
+
 async def test_an_event_that_was_on_its_way_when_its_handler_went_is_kept_for_it(
     intake: Intake,
 ) -> None:

@@ -24,7 +24,7 @@ from filaviva.outbox import OutboxRow
 
 _HANDLERS: Final = """
 SELECT c.event, c.version, c.type, c.queue, coalesce((c.policy->>'maxAttempts')::int, 5),
-    c.deprecated_at IS NULL
+    c.deprecated_at IS NULL, coalesce(c.inbox_queue, c.queue)
 FROM unnest($1::text[], $2::int[]) AS wanted(event, version)
 JOIN filaviva.contracts AS c USING (event, version)
 """
@@ -56,6 +56,7 @@ class HandlerOf:
     queue: str
     max_attempts: int
     live: bool
+    inbox_queue: str  # where it was first: it may move, and knows what it has had all the same
 
     @property
     def name(self) -> str:
@@ -85,7 +86,7 @@ class _Wanted:
 
     @property
     def key(self) -> tuple[str, str]:
-        return self.event.consumer(self.handler.queue, self.handler.name), self.event.key
+        return self.event.consumer(self.handler.inbox_queue, self.handler.name), self.event.key
 
 
 async def take(  # noqa: PLR0913 - what comes, for whom, and what bounds it
@@ -230,4 +231,4 @@ def _submission(wanted: _Wanted, submitted_by: str | None) -> Submission:
 
 def job_key(event: Event, handler: HandlerOf) -> str:
     """Give the idempotency key of the job; no client can choose it, since clients write ASCII."""
-    return f"{event.consumer(handler.queue, handler.name)} \N{RIGHTWARDS ARROW} {event.key}"
+    return f"{event.consumer(handler.inbox_queue, handler.name)} \N{RIGHTWARDS ARROW} {event.key}"

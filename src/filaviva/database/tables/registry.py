@@ -49,6 +49,7 @@ contracts = Table(
     Column("sunset", Date),
     Column("announced_at", DateTime(timezone=True)),
     Column("examples", JSONB, nullable=False),
+    Column("inbox_queue", Text),
 )
 
 contract_samples = Table(
