@@ -1,6 +1,8 @@
 """The doctor finds what is wrong, and names the next step; on real servers."""
 
 import asyncio
+import socket
+import time
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
@@ -322,3 +324,47 @@ async def test_a_version_that_is_used_after_its_last_day_is_told(
     assert "order.ship v1 was to be read until" in told.found
     assert "2 sender(s) used it 6 time(s)" in told.found
     assert "v2" not in told.found
+
+
+WAITS = (
+    "INSERT INTO filaviva.turns (queue, tenant, priority, job_id, epoch)"
+    " VALUES ('billing', 'default', 4, gen_random_uuid(), 1)"
+)
+SEEN = (
+    "INSERT INTO filaviva.processes (id, service, host, pid, release, settings, measured)"
+    " VALUES ('s1', 'retry-scheduler', 'a', 1, '1.0', '{}', '{}')"
+)
+
+
+async def test_who_waits_for_a_turn_is_told_whether_nobody_runs_or_the_broker_is_silent(
+    patient: Patient, jobs: Jobs
+) -> None:
+    await jobs.all(WAITS)
+    nobody = (await patient.findings())["turns"]
+    await jobs.all(SEEN)
+    silent = (await patient.findings())["turns"]
+    await jobs.all(
+        "INSERT INTO filaviva.turn_keeper (id, until)"
+        " VALUES ('s1', clock_timestamp() + interval '1 minute')"
+    )
+    given = (await patient.findings())["turns"]
+
+    assert (nobody.level, nobody.next_step) == ("wrong", "run `filaviva run retry-scheduler`")
+    assert silent.level == "wrong"
+    assert "1 retry-scheduler(s) run but cannot give it: the broker does not say" in silent.found
+    assert "start" not in str(silent.next_step)
+    assert given.level == "ok"
+
+
+async def test_servers_that_take_connections_and_say_nothing_cost_it_a_few_seconds(
+    patient: Patient,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        where = f"127.0.0.1:{mute.getsockname()[1]}"
+        patient.vhost, patient.database = f"amqp://guest:x@{where}/", f"postgresql://me@{where}/x"
+        began = time.monotonic()
+        found = await patient.findings()
+
+    assert time.monotonic() - began < 9
+    assert [found[check].level for check in ("broker", "database")] == ["wrong", "wrong"]
+    assert "does not answer within 4 s" in found["database"].found

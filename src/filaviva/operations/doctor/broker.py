@@ -1,7 +1,8 @@
 """Look at RabbitMQ: is it there, may it take messages, is our topology on it, who listens."""
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -20,7 +21,9 @@ from filaviva.broker.connection import (
 )
 from filaviva.broker.topology import Topology
 from filaviva.errors import ConfigurationError, Unreachable
+from filaviva.operations.doctor.bounded import ANSWER_SECONDS
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
+from filaviva.operations.doctor.management import Management
 from filaviva.operations.routes import Routes
 
 _FLOOR: Final = (3, 10)
@@ -52,14 +55,16 @@ class Addresses:
         return unquote(urlsplit(self.amqp).path[1:]) or "/"
 
 
-async def examine(addresses: Addresses, routes: Routes | None) -> AsyncIterator[Finding]:
-    """Look at everything; `routes` are the registry's (None: the database could not say)."""
+async def examine(addresses: Addresses, known: Awaitable[Routes | None]) -> AsyncIterator[Finding]:
+    """Look at everything; `known` are the registry's routes (None: the database could not say)."""
     try:
-        connection = await connect(addresses.amqp, name="filaviva doctor")
-    except Unreachable as away:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            connection = await connect(addresses.amqp, name="filaviva doctor")
+    except (Unreachable, TimeoutError) as away:
+        why = str(away) or f"it does not answer within {ANSWER_SECONDS:g} s"
         yield wrong(
             "broker",
-            f"{addresses.where} cannot be used: {away}",
+            f"{addresses.where} cannot be used: {why}",
             "start RabbitMQ, or correct FILAVIVA_BROKER__URL",
         )
         return
@@ -67,6 +72,7 @@ async def examine(addresses: Addresses, routes: Routes | None) -> AsyncIterator[
         yield _version(connection, addresses.where)
         async for finding in _alarms(addresses):
             yield finding
+        routes = await known
         if routes is not None:
             async for finding in _topology(addresses, routes):
                 yield finding
@@ -97,7 +103,9 @@ async def _alarms(addresses: Addresses) -> AsyncIterator[Finding]:
     origin = f"{parts.scheme}://{parts.hostname}:{parts.port or 15672}"
     login = (unquote(parts.username or ""), unquote(parts.password or ""))
     try:
-        async with httpx2.AsyncClient(base_url=origin, auth=login, timeout=10) as client:
+        async with httpx2.AsyncClient(
+            base_url=origin, auth=login, timeout=ANSWER_SECONDS
+        ) as client:
             nodes = (await client.get("/api/nodes")).raise_for_status().json()
     except (httpx2.HTTPError, ValueError) as failed:
         yield unknown(

@@ -1,5 +1,6 @@
 """Look at PostgreSQL: is it there, is it ours, and does the work in it move."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from filaviva import outbox
 from filaviva.callbacks.contract import QUEUE as CALLBACKS
 from filaviva.database import newest_revision, present_revision, redacted
 from filaviva.database.transaction import DATABASE_ERRORS, words
+from filaviva.operations.doctor.bounded import ANSWER_SECONDS
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
 from filaviva.operations.stranded import stranded
 
@@ -59,7 +61,10 @@ GROUP BY type, version, contracts.sunset ORDER BY type, version
 
 _TURNS: Final = """
 SELECT count(*) AS jobs, EXISTS (
-    SELECT FROM filaviva.turn_keeper WHERE until > clock_timestamp()) AS given
+    SELECT FROM filaviva.turn_keeper WHERE until > clock_timestamp()) AS given,
+    (SELECT count(*) FROM filaviva.processes WHERE service = 'retry-scheduler'
+        AND stopped_at IS NULL AND last_seen_at > clock_timestamp() - interval '30 seconds'
+    ) AS schedulers
 FROM (SELECT FROM filaviva.turns
     UNION ALL SELECT FROM filaviva.upcoming WHERE due_at < now() - interval '1 minute') AS waiting
 """
@@ -82,16 +87,19 @@ async def examine(engine: AsyncEngine, url: str, *, lease_seconds: float) -> Asy
     """Look at everything that the database knows; what needs more is left out when it is away."""
     where = redacted(url)
     try:
-        async with engine.connect() as connection:
-            yield _version((await _one(connection, _VERSION))[0], where)
-        present = await present_revision(engine)
+        async with asyncio.timeout(ANSWER_SECONDS) as limit:
+            async with engine.connect() as connection:
+                version = (await _one(connection, _VERSION))[0]
+            present = await present_revision(engine)
     except DATABASE_ERRORS as away:
+        late = f"it does not answer within {ANSWER_SECONDS:g} s"
         yield wrong(
             "database",
-            f"{where} cannot be used: {words(away)}",
+            f"{where} cannot be used: {late if limit.expired() else words(away)}",
             "start PostgreSQL, or correct FILAVIVA_POSTGRES__URL",
         )
         return
+    yield _version(version, where)
     yield _migrations(present)
     if present is None:
         return
@@ -226,13 +234,19 @@ async def _sunsets(connection: AsyncConnection) -> Finding:
 
 async def _turns(connection: AsyncConnection) -> Finding:
     found = (await connection.exec_driver_sql(_TURNS)).one()
+    waiting = f"{found.jobs} job(s) wait for their turn"
+    if found.jobs and not found.given and not found.schedulers:
+        why = "no retry-scheduler runs to give it"
+        return wrong("turns", f"{waiting}, and {why}", "run `filaviva run retry-scheduler`")
     if found.jobs and not found.given:
+        # It first asks the broker how much waits in each queue already.
+        why = f"{found.schedulers} retry-scheduler(s) run but cannot give it"
         return wrong(
             "turns",
-            f"{found.jobs} job(s) wait for their turn, and nobody gives it",
-            "start the retry-scheduler",
+            f"{waiting}, and {why}: the broker does not say how much its queues hold",
+            "see what is said of the broker: the turns go on by themselves once it answers",
         )
-    return ok("turns", f"{found.jobs} job(s) wait for theirs")
+    return ok("turns", waiting)
 
 
 def _letters(row: Any) -> Finding:

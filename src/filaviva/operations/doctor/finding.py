@@ -1,4 +1,4 @@
-"""What the doctor found about one thing, and what to do about it."""
+"""What the doctor found about one thing, what should be there, and what to do about it."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -17,6 +17,8 @@ class Finding:
     level: Level
     found: str
     next_step: str | None = None
+    expected: str | None = None
+    group: str | None = None
 
 
 def ok(check: str, found: str) -> Finding:
@@ -24,16 +26,16 @@ def ok(check: str, found: str) -> Finding:
     return Finding(check, "ok", found)
 
 
-def attention(check: str, found: str, next_step: str) -> Finding:
+def attention(check: str, found: str, next_step: str, *, expected: str | None = None) -> Finding:
     """Say that a person should look when there is time."""
-    return Finding(check, "attention", found, next_step)
+    return Finding(check, "attention", found, next_step, expected)
 
 
-def wrong(check: str, found: str, next_step: str) -> Finding:
+def wrong(check: str, found: str, next_step: str, *, expected: str | None = None) -> Finding:
     """Say that something stands in the way of work."""
-    return Finding(check, "wrong", found, next_step)
+    return Finding(check, "wrong", found, next_step, expected)
 
 
-def unknown(check: str, found: str, next_step: str) -> Finding:
+def unknown(check: str, found: str, next_step: str, *, expected: str | None = None) -> Finding:
     """Say that this could not be looked at."""
-    return Finding(check, "unknown", found, next_step)
+    return Finding(check, "unknown", found, next_step, expected)
