@@ -2,14 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.telemetry.metrics import Metrics
-from filaviva_retry_scheduler import figures
+from filaviva_retry_scheduler import counting, figures
 from filaviva_retry_scheduler.counting import Counting
 from fixtures.retrying import Jobs
 from fixtures.waiting import until
@@ -20,9 +22,9 @@ KIND = "invoice.extract"
 class Counted:
     """One process that counts, and what it shows."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, *, every: float = 0.05, silence: float = 150) -> None:
         self.metrics = Metrics()
-        self.counting = Counting(engine, self.metrics, every=0.05)
+        self.counting = Counting(engine, self.metrics, every=every, silence=silence)
 
     def shown(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(f"filaviva_{name}", labels)
@@ -44,6 +46,19 @@ async def counted(jobs: Jobs) -> Counted:
         type=KIND,
     )
     return Counted(jobs.engine)
+
+
+@pytest.fixture
+def asked(jobs: Jobs) -> Iterator[list[str]]:
+    """Every statement that the database is asked."""
+    statements: list[str] = []
+
+    def keep(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    event.listen(jobs.engine.sync_engine, "before_cursor_execute", keep)
+    yield statements
+    event.remove(jobs.engine.sync_engine, "before_cursor_execute", keep)
 
 
 async def test_jobs_are_counted_by_what_they_wait_for(counted: Counted, jobs: Jobs) -> None:
@@ -96,17 +111,30 @@ async def test_dead_letters_of_types_that_nobody_publishes_are_one_series(
     assert counted.shown("dead_letters_open", type="made.up.n1", reason="unknown_type") is None
 
 
-async def test_one_process_counts_and_another_follows_when_it_is_gone(jobs: Jobs) -> None:
+async def test_one_process_counts_and_another_follows_when_it_is_gone(
+    jobs: Jobs, asked: list[str]
+) -> None:
     first, second = Counted(jobs.engine), Counted(jobs.engine)
 
     async with second.at_work():
         async with first.at_work():
             both = (first, second)
             await until(lambda: any(one.shown("outbox_pending") == 0 for one in both))
-            await asyncio.sleep(0.2)  # several turns of both
+            turns = asked.count(counting.LEAD)
+            # Who counts has what it asked for: this is the other one, again and again.
+            await until(lambda: asked.count(counting.LEAD) >= turns + 3)
             assert sorted(one.shown("outbox_pending") is None for one in both) == [False, True]
         await until(lambda: second.shown("outbox_pending") == 0)
         assert first.shown("outbox_pending") is None
+
+
+async def test_who_is_not_heard_of_any_more_counts_no_more(jobs: Jobs) -> None:
+    silent, other = Counted(jobs.engine, every=60, silence=0.2), Counted(jobs.engine)
+
+    async with silent.at_work():
+        await until(lambda: silent.shown("outbox_pending") == 0)
+        async with other.at_work():
+            await until(lambda: other.shown("outbox_pending") == 0)
 
 
 _CUT_WHO_COUNTS = """

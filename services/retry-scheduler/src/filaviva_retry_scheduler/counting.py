@@ -20,7 +20,9 @@ from filaviva_retry_scheduler import figures
 log = structlog.get_logger("filaviva")
 
 _TYPES: Final = "SELECT DISTINCT type FROM filaviva.contracts WHERE queue IS NOT NULL ORDER BY type"
-_LEAD: Final = "SELECT pg_try_advisory_lock(x'66696c62'::int)"
+LEAD: Final = "SELECT pg_try_advisory_lock(x'66696c62'::int)"
+# A host that is gone says no good-bye: without this its session would keep the lock for hours.
+_SILENCE: Final = "SET idle_session_timeout = {}"
 # Counting a large backlog takes a while: it may have one part in twenty of one core.
 _REST: Final = 20.0
 # Figures that are older than two minutes are not shown, so they are counted again before.
@@ -30,10 +32,13 @@ _SELDOM: Final = 60.0
 class Counting:
     """Keep the figures true within some seconds, if it is us who counts."""
 
-    def __init__(self, engine: AsyncEngine, metrics: Metrics, *, every: float = 5) -> None:
+    def __init__(
+        self, engine: AsyncEngine, metrics: Metrics, *, every: float = 5, silence: float = 150
+    ) -> None:
         self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._metrics = metrics
         self._every = every
+        self._silence = round(silence * 1000)
         self._took = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -54,9 +59,10 @@ class Counting:
 
     async def _counted(self, connection: AsyncConnection, stop: asyncio.Event) -> None:
         self._know(await _types(connection))
-        if not (await connection.exec_driver_sql(_LEAD)).scalar():
+        if not (await connection.exec_driver_sql(LEAD)).scalar():
             return
         try:
+            await connection.exec_driver_sql(_SILENCE.format(self._silence))
             while not stop.is_set():
                 await self._count(connection)
                 await wait(stop, min(max(self._every, self._took * _REST), _SELDOM))
