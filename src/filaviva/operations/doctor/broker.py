@@ -99,18 +99,14 @@ async def _alarms(addresses: Addresses) -> AsyncIterator[Finding]:
     if addresses.management is None:
         yield unknown("alarms", "no management URL", _NEEDS_MANAGEMENT)
         return
-    parts = urlsplit(addresses.management)
-    origin = f"{parts.scheme}://{parts.hostname}:{parts.port or 15672}"
-    login = (unquote(parts.username or ""), unquote(parts.password or ""))
+    management = Management(addresses.management)
     try:
-        async with httpx2.AsyncClient(
-            base_url=origin, auth=login, timeout=ANSWER_SECONDS
-        ) as client:
-            nodes = (await client.get("/api/nodes")).raise_for_status().json()
+        async with management:
+            nodes = await management.get("/api/nodes")
     except (httpx2.HTTPError, ValueError) as failed:
         yield unknown(
             "alarms",
-            f"the management API at {origin}: {failed}",
+            f"the management API at {management.origin}: {failed}",
             "correct FILAVIVA_BROKER__MANAGEMENT_URL; its user needs the tag monitoring",
         )
         return
