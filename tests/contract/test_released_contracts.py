@@ -22,3 +22,4 @@ def test_all_that_was_sent_can_be_read(project: str) -> None:
 
     assert report.passes, (report.findings, [each for each in report.judged if each.refused])
     assert not report.drafts, "release them: filaviva contracts release"
+    assert not report.unfrozen, "release them: filaviva contracts release"

@@ -181,6 +181,46 @@ def test_a_released_file_that_is_gone_is_found(project: Project) -> None:
     assert "golden/order.paid/1.json is released, and gone" in found(project.check(app))
 
 
+def test_a_recorded_case_is_added_and_never_changed(project: Project) -> None:
+    app = shop(contract(1, PAID))
+    cases = project.root / "conformance/reading.json"
+    cases.parent.mkdir(parents=True)
+    (cases.parent / "schemas").mkdir()
+    (cases.parent / "schemas/1.json").write_text("{}")
+    cases.write_text('[{"name": "one", "total": 0.10}, {"name": "two"}]')
+    project.export(app)
+    assert project.check(app).unfrozen == [
+        "conformance/reading.json: one",
+        "conformance/reading.json: two",
+        "conformance/schemas/1.json",
+    ]
+    project.release(app)
+
+    cases.write_text('[{"name": "three"}, {"total": 0.10, "name": "one"}, {"name": "two"}]')
+    added = project.check(app)
+    cases.write_text('[{"name": "one", "total": 0.1}]')
+    (cases.parent / "schemas/1.json").write_text('{"type": "object"}')
+    changed = project.check(app)
+
+    assert added.passes
+    assert added.unfrozen == ["conformance/reading.json: three"]
+    assert [finding.found for finding in changed.findings] == [
+        "conformance/reading.json: one is released, and was edited",
+        "conformance/reading.json: two is released, and gone",
+        "conformance/schemas/1.json is released, and was edited",
+    ]
+
+
+@pytest.mark.parametrize("broken", ["{}", "[{}]", "[", '[{"name": "a"}, {"name": "a"}]'])
+def test_cases_that_cannot_be_told_apart_are_refused(project: Project, broken: str) -> None:
+    app = shop(contract(1, PAID))
+    (project.root / "conformance").mkdir(parents=True)
+    (project.root / "conformance/reading.json").write_text(broken)
+
+    with pytest.raises(ConfigurationError, match=r"reading\.json"):
+        project.check(app)
+
+
 def test_a_golden_message_that_its_reader_refuses_is_found(project: Project) -> None:
     # JSON Schema cannot tell: a rule of the model's own.
     project.released(shop(contract(1, {"note": (str, ...)})))

@@ -161,6 +161,8 @@ def _show(report: Report) -> None:
         typer.echo(f"         next: {finding.next_step}")
     for key in report.drafts:
         typer.echo(f"draft    {_name(key)}: may change until it is released")
+    for name in report.unfrozen:
+        typer.echo(f"draft    {name}: may change until it is released")
     if report.passes:
         number = len(report.checked)
         checked = f"{number} version{'' if number == 1 else 's'} checked"
@@ -193,6 +195,7 @@ def _content(report: Report) -> dict[str, Any]:
         "drafts": [_named(key) for key in report.drafts],
         "changes": [_change(each) for each in report.judged],
         "findings": [_finding(each) for each in report.findings],
+        "unfrozen": list(report.unfrozen),
     }
 
 
@@ -216,7 +219,8 @@ def _change(each: Judged) -> dict[str, Any]:
 
 
 def _finding(each: Finding) -> dict[str, Any]:
-    return {**_named(each.key), "found": each.found, "nextStep": each.next_step}
+    named = {"type": None, "version": None} if each.key is None else _named(each.key)
+    return {**named, "found": each.found, "nextStep": each.next_step}
 
 
 def _named(key: Key) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Judged:
 class Finding:
     """Something that is not as it should be: what was found, what is expected, the next step."""
 
-    key: Key
+    key: Key | None  # None: of no version, but of what is recorded beside them
     found: str
     next_step: str
 
@@ -64,6 +64,7 @@ class Report:
     drafts: Sequence[Key]
     judged: Sequence[Judged]
     findings: Sequence[Finding]
+    unfrozen: Sequence[str] = ()  # recorded cases that are not released yet
 
     @property
     def passes(self) -> bool:

@@ -5,6 +5,7 @@ schemas/TYPE/VERSION.result.json    of what its handler returns
 schemas/TYPE/VERSION.rN.json        what was released before it was widened
 golden/TYPE/VERSION[.NAME].json     messages as they are sent: CloudEvents
 golden/TYPE/VERSION.result[.NAME].json
+conformance/…                       recorded cases, if there are any (`recorded`)
 released.json                       the hashes of what never changes any more
 """
 
@@ -12,7 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -50,6 +51,7 @@ class Folder:
     root: Path
     released: Mapping[str, str]
     retired: Mapping[str, str]
+    recorded: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def open(cls, root: Path) -> "Folder":
@@ -58,14 +60,24 @@ class Folder:
         if not path.exists():
             return cls(root, {}, {})
         content = _json(path)
-        return cls(root, content.get("files", {}), content.get("retired", {}))
+        parts = (content.get(name, {}) for name in ("files", "retired", "recorded"))
+        return cls(root, *parts)
 
-    def lock(self, files: Mapping[str, str], retired: Mapping[str, str] | None = None) -> None:
-        """Write down what is released."""
+    def lock(
+        self,
+        files: Mapping[str, str],
+        *,
+        retired: Mapping[str, str] | None = None,
+        recorded: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write down what is released; what is not given stays as it is."""
         gone = self.retired if retired is None else retired
+        cases = self.recorded if recorded is None else recorded
         content: dict[str, Any] = {"note": _NOTE, "files": dict(sorted(files.items()))}
         if gone:
             content["retired"] = dict(sorted(gone.items()))
+        if cases:
+            content["recorded"] = dict(sorted(cases.items()))
         self.write(RELEASED, content)
 
     def read(self, path: str) -> Any:

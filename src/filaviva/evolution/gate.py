@@ -7,6 +7,7 @@ After:  a report; nothing is written.
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from filaviva.evolution import recorded
 from filaviva.evolution.catalog import PARTS, Catalog, Defined, Key, Part
 from filaviva.evolution.change import Mode
 from filaviva.evolution.comparison import compare
@@ -28,7 +29,8 @@ def check(
     judged += judge_published(catalog, published, terms)
     told = {each.key for each in judged if each.reasons}
     refused = {(each.key, each.part) for each in judged if each.refused}
-    findings = [*_edited(folder)]
+    cases = recorded.digests(folder)
+    findings = [*_edited(folder), *recorded.changed(folder, cases)]
     for one in catalog.defined.values():
         findings += _drifted(one, catalog, folder, refused)
         if one.key not in told and terms.mode_of(one.key[0]).forward:
@@ -41,6 +43,7 @@ def check(
         drafts=sorted(catalog.defined.keys() - released),
         judged=judged,
         findings=list(dict.fromkeys(findings)),
+        unfrozen=sorted(cases.keys() - folder.recorded.keys()),
     )
 
 

@@ -13,6 +13,7 @@ from filaviva.evolution.catalog import PARTS, Catalog, Defined, Key, Part
 from filaviva.evolution.findings import Judged, Report
 from filaviva.evolution.folder import Folder, golden_path, schema_path
 from filaviva.evolution.gate import differs, judge
+from filaviva.evolution.recorded import digests
 from filaviva.evolution.terms import Terms
 from filaviva.specimen import specimen
 from filaviva_contracts import schema_uri, wire_type
@@ -110,7 +111,7 @@ def event(key: Key, data: Any) -> dict[str, Any]:
 def release(
     catalog: Catalog, folder: Folder, report: Report, *, dry_run: bool = False
 ) -> tuple[str, ...]:
-    """Freeze every draft: from now on its version may only be widened. Gives the files."""
+    """Freeze every draft: from now on its version may only be widened. Gives their names."""
     if not report.passes:
         raise Incompatible("the check does not pass; next: filaviva contracts check")
     drafts = [
@@ -125,10 +126,10 @@ def release(
             raise Incompatible(
                 f"{place.path} has no golden message: write one to {folder.root / path}"
             )
-    if drafts and not dry_run:
+    if (drafts or report.unfrozen) and not dry_run:
         fresh = {place.path: folder.digest(place.path) for place in drafts}
-        folder.lock({**folder.released, **fresh})
-    return tuple(place.path for place in drafts)
+        folder.lock({**folder.released, **fresh}, recorded=digests(folder))
+    return (*(place.path for place in drafts), *report.unfrozen)
 
 
 def retire(catalog: Catalog, folder: Folder, key: Key, reason: str) -> None:
@@ -138,4 +139,4 @@ def retire(catalog: Catalog, folder: Folder, key: Key, reason: str) -> None:
         raise NotFound(f"found no release of {name}")
     if key in catalog.readers:
         raise Incompatible(f"{name} is read by the code: take out its handler or upcaster first")
-    folder.lock(folder.released, {**folder.retired, name: reason})
+    folder.lock(folder.released, retired={**folder.retired, name: reason})
