@@ -1,5 +1,6 @@
 """compose.yaml: read by podman-compose, whole, and made of things that exist."""
 
+import os
 import subprocess
 import sys
 from functools import cache
@@ -22,6 +23,7 @@ def configuration() -> dict[str, Any]:
         text=True,
         check=True,
         cwd=ROOT,
+        env=os.environ | {"COMPOSE_PROFILES": "observability"},
     )
     read: dict[str, Any] = yaml.safe_load(done.stdout)
     return read
@@ -84,6 +86,33 @@ def test_grafana_finds_its_data_sources_and_dashboards() -> None:
 
     mounts = configuration()["services"]["grafana"]["volumes"]
     assert any(mount.split(":")[1] == provider["options"]["path"] for mount in mounts)
-    assert [source["type"] for source in sources] == ["prometheus", "grafana-postgresql-datasource"]
-    assert sources[0]["url"] == "http://prometheus:9090"
+    types = [source["type"] for source in sources]
+    assert types == ["prometheus", "grafana-postgresql-datasource", "jaeger"]
+    services = configuration()["services"]
+    assert all(source["url"].split("//")[-1].split(":")[0] in services for source in sources)
+    (led_to,) = sources[0]["jsonData"]["exemplarTraceIdDestinations"]
+    assert led_to == {"name": "trace_id", "datasourceUid": sources[2]["uid"]}
+    assert "--enable-feature=exemplar-storage" in services["prometheus"]["command"]
     assert not provider["allowUiUpdates"]
+
+
+def test_traces_go_to_the_collector_of_the_profile() -> None:
+    services = configuration()["services"]
+    where = {services[name]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"] for name in SERVICES}
+
+    assert where == {"http://traces:4318"}
+    assert "127.0.0.1:4318:4318" in services["traces"]["ports"]
+
+
+def test_alertmanager_starts_with_and_without_a_webhook(tmp_path: Path) -> None:
+    service = configuration()["services"]["alertmanager"]
+    told = yaml.safe_load((ROOT / "deploy/alertmanager/alertmanager.yml").read_text())
+    file = told["receivers"][1]["slack_configs"][0]["api_url_file"]
+    (line,) = service["command"]
+    begun = line.replace("/bin/alertmanager", "true").replace(file, str(tmp_path / "webhook"))
+
+    for url in ("", "https://hooks.slack.test/x"):
+        environment = {"FILAVIVA_SLACK__WEBHOOK_URL": url} if url else {}
+        subprocess.run([*service["entrypoint"], begun], check=True, env=environment)
+        assert (tmp_path / "webhook").read_text() == url
+        assert (tmp_path / "webhook").stat().st_mode & 0o077 == 0
