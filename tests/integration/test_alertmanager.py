@@ -3,16 +3,14 @@
 import json
 import os
 import shutil
-import subprocess
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import yaml
 
-from fixtures.journey import free_port
+from filaviva.dev.alertmanager import PROGRAM, EmbeddedAlertmanager
 from fixtures.slack import SlackStandIn
 from fixtures.stacks import until
 
@@ -22,43 +20,17 @@ CONFIGURATION = Path(__file__).parents[2] / "deploy/alertmanager/alertmanager.ym
 @pytest.fixture
 def alertmanager(slack: SlackStandIn, tmp_path: Path) -> Iterator[str]:
     """The URL of an Alertmanager with our configuration, which waits for nothing."""
-    program = shutil.which("prometheus-alertmanager")
-    if program is None:
+    if shutil.which(PROGRAM) is None:
         if os.environ.get("CI"):
             pytest.fail("prometheus-alertmanager is not installed: run `make servers`")
         pytest.skip("prometheus-alertmanager is not installed: run `make servers` as root")
-    (tmp_path / "webhook").write_text(slack.url)
-    told = yaml.safe_load(CONFIGURATION.read_text())
-    told["receivers"][1]["slack_configs"][0]["api_url_file"] = str(tmp_path / "webhook")
-    for route in (told["route"], *told["route"]["routes"]):
-        route |= {"group_wait": "0s", "group_interval": "1s"}
-    (tmp_path / "alertmanager.yml").write_text(yaml.safe_dump(told))
-    url = f"http://127.0.0.1:{free_port()}"
-    process = subprocess.Popen(
-        [
-            program,
-            f"--config.file={tmp_path / 'alertmanager.yml'}",
-            f"--storage.path={tmp_path / 'data'}",
-            f"--web.listen-address={url.removeprefix('http://')}",
-            "--cluster.listen-address=",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    server = EmbeddedAlertmanager(tmp_path, CONFIGURATION.read_text(), webhook=slack.url)
+    server.launch()
     try:
-        until(lambda: _answers(f"{url}/-/ready"), seconds=30, what="Alertmanager")
-        yield url
+        until(server.ready, seconds=30, what="Alertmanager")
+        yield server.url
     finally:
-        process.kill()
-        process.wait(10)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - our own server
-            return bool(answer.status == 200)
-    except OSError:
-        return False
+        server.stop()
 
 
 def alert(url: str, name: str, severity: str, *, over: bool = False) -> None:

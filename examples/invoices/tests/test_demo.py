@@ -1,9 +1,9 @@
 """The parts of the demonstration that need no stack."""
 
 import httpx2
+from filaviva.dev import slack
 
 from invoices import documents
-from invoices.demo import slack
 from invoices.demo.plan import CASES, CORRECTED, SUM_STORED, TEN, WRONG
 from invoices.demo.watching import Watch, describe
 from invoices.parsing import parse

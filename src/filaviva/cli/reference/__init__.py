@@ -5,7 +5,7 @@ from typing import Final
 
 from filaviva.cli import asyncapi
 from filaviva.cli.reference import commands, environment, metrics
-from filaviva.monitoring import boards, objectives
+from filaviva.monitoring import boards, deployed, objectives
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     ".env.example": environment.example,
@@ -15,4 +15,5 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "contracts/asyncapi.yaml": asyncapi.own,
     "deploy/prometheus/rules/filaviva-objectives.yml": objectives.rules,
     **boards.PAGES,
+    **deployed.PAGES,
 }

@@ -9,9 +9,10 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from filaviva.dev import slack
+from filaviva.dev.readiness import NotReady
 from rich.console import Console
 
-from invoices.demo import slack
 from invoices.demo.api import Api, Provider
 from invoices.demo.facts import Fact, check
 from invoices.demo.journey import Journey
@@ -38,7 +39,7 @@ def main() -> int:
     try:
         with only_one(options.state):
             return asyncio.run(_run(options.state.absolute(), screen))
-    except DemoFailed as failed:
+    except (DemoFailed, NotReady) as failed:
         console.print(f"\nThe demonstration stopped: {failed}", style="red", markup=False)
         console.print(f"Logs are in {options.state}.", markup=False)
         return 1

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from filaviva.dev.slack import Inbox
+
 from invoices.demo.api import Api, Away, Json, Provider
 from invoices.demo.evidence import Evidence, Killing, Notes, Trail
 from invoices.demo.plan import AT_ONCE, CALM, CORRECTED, MISREAD, STORMY, TEN, WRONG
 from invoices.demo.screen import Screen
-from invoices.demo.slack import Inbox
 from invoices.demo.stack import DemoFailed
 from invoices.demo.truth import Running, Truth
 from invoices.demo.watching import Watch

@@ -7,16 +7,15 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from invoices.demo.plan import LEASE, MODEL_TIMEOUT
+from filaviva.dev.detached import detached, stop
 
-# A first start may install the broker.
-PATIENCE = 240.0
+from invoices.demo.plan import LEASE, MODEL_TIMEOUT
 
 
 class DemoFailed(RuntimeError):
@@ -80,17 +79,8 @@ async def stack(folder: Path, *, webhook: str, provider: str) -> AsyncIterator[S
         "OPENAI_API_KEY": "sandbox",
         "OPENAI_BASE_URL": f"{provider}/v1",
     }
-    options = ("--app", "invoices.app:app", "--workers", "2", "--state", str(folder), "--detach")
-    try:
-        await filaviva("dev", *options, added=added, log=folder / "start.log")
+    async with detached(folder, app="invoices.app:app", workers=2, added=added):
         yield Stack(folder)
-    finally:
-        await asyncio.shield(stop(folder))
-
-
-async def stop(folder: Path) -> None:
-    """End the stack of this folder; nothing to do if none runs."""
-    await filaviva("dev", "stop", "--state", str(folder), log=folder / "stop.log")
 
 
 async def fresh(folder: Path) -> None:
@@ -98,32 +88,6 @@ async def fresh(folder: Path) -> None:
     if (folder / "dev.json").exists():
         await stop(folder)
     _empty(folder)
-
-
-async def filaviva(*arguments: str, log: Path, added: Mapping[str, str] | None = None) -> None:
-    """Run one command of the CLI; raise DemoFailed with its last lines if it fails."""
-    command = Path(sys.executable).with_name("filaviva")
-    with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            *(str(command), *arguments),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, **(added or {})},
-            # Ctrl-C is for us: `dev stop` must go on, and `dev` is told by us alone.
-            start_new_session=True,
-        )
-    try:
-        async with asyncio.timeout(PATIENCE):
-            status = await process.wait()
-    except asyncio.CancelledError:
-        await _end(process, by=signal.SIGINT)
-        raise
-    except TimeoutError:
-        process.kill()
-        raise DemoFailed(f"`filaviva {' '.join(arguments)}` took over {PATIENCE:.0f} s") from None
-    if status != 0:
-        raise DemoFailed(f"`filaviva {' '.join(arguments)}` ended with {status}:\n{_tail(log)}")
 
 
 def alive(pid: int) -> bool:
