@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.operations import overview
 from filaviva.operations.overview.figures import Chosen, Count, Overview, Queue
+from filaviva_retry_scheduler import figures
 from fixtures.retrying import Jobs
 
 
@@ -78,7 +79,7 @@ async def test_a_queue_is_shown_that_nobody_knows_but_its_jobs(jobs: Jobs) -> No
 
 
 @pytest.mark.usefixtures("contracts")
-async def test_a_look_reads_so_much_and_says_that_there_is_more(
+async def test_a_look_reads_so_much_and_takes_the_rest_from_who_counts_for_all(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overview.waiting, "MOST", 20)
@@ -92,6 +93,16 @@ async def test_a_look_reads_so_much_and_says_that_there_is_more(
     found = await queue(jobs.engine)
 
     assert found.waiting == Count(10, more=True)
+
+    async with jobs.engine.begin() as connection:
+        await figures.count(connection, ["invoice.extract"])
+
+    assert (await queue(jobs.engine)).waiting == Count(30, about=True)
+    assert (await queue(jobs.engine, types=("mail.send",), name="mail")).waiting == Count(0)
+
+    await jobs.all("UPDATE filaviva.counted SET at = now() - interval '3 minutes'")
+
+    assert (await queue(jobs.engine)).waiting == Count(10, more=True)
 
 
 @pytest.mark.usefixtures("contracts")

@@ -1,16 +1,17 @@
 """What waits, and since when, as the database knows it.
 
 Before: nothing. After: the figures of `telemetry.figures`, with a 0 for whatever is known and does
-not wait. May happen twice: it only reads.
+not wait; the counts are kept in the database too. May happen twice: the last count stays.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.database.fetch import fetch
+from filaviva.operations.overview import counted
 from filaviva.telemetry.figures import Values
 from filaviva.telemetry.known import REASONS, UNKNOWN
 from filaviva_retry_scheduler import server, waiting
@@ -24,15 +25,15 @@ STATES: Final = ("queued", "paused", "parked", "running", "cancel_requested")
 # Services connect without sequential scans: only the partial indexes of what has not ended are
 # read, whatever the statistics say of millions of rows that have.
 JOBS: Final = """
-SELECT type, CASE WHEN parked_reason IS NOT NULL THEN 'parked'
+SELECT queue, type, CASE WHEN parked_reason IS NOT NULL THEN 'parked'
         WHEN not_before > now() THEN 'paused' ELSE 'queued' END AS state,
     count(*), extract(epoch FROM min(CASE WHEN not_before <= now()
         THEN greatest(queued_at, not_before) ELSE queued_at END))::float8
-FROM filaviva.jobs WHERE jobs.state = 'queued' GROUP BY 1, 2
+FROM filaviva.jobs WHERE jobs.state = 'queued' GROUP BY 1, 2, 3
 UNION ALL
-SELECT type, state, count(*), extract(epoch FROM min(
+SELECT queue, type, state, count(*), extract(epoch FROM min(
     CASE state WHEN 'running' THEN started_at ELSE cancel_requested_at END))::float8
-FROM filaviva.jobs WHERE jobs.state IN ('running', 'cancel_requested') GROUP BY 1, 2
+FROM filaviva.jobs WHERE jobs.state IN ('running', 'cancel_requested') GROUP BY 1, 2, 3
 """
 LETTERS: Final = """
 SELECT type, reason, count(*), extract(epoch FROM min(created_at))::float8
@@ -57,28 +58,43 @@ _MOST_LINES: Final = 10_000
 
 
 async def count(connection: AsyncConnection, types: Sequence[str]) -> Mapping[str, Values]:
-    """Count everything once."""
-    jobs = await _jobs(connection, types)
-    letters = await _letters(connection, types)
+    """Count everything once, and keep it for whoever looks at the database."""
+    found, lie = await fetch(connection, JOBS), await fetch(connection, LETTERS)
+    await counted.keep(connection, (row[:4] for row in found), _by_type(lie))
+    jobs = await _jobs(connection, types, found)
+    letters = await _letters(connection, types, lie)
     beside = (await _messages(connection), await _turns(connection), await server.count(connection))
     return {name: each for part in (jobs, letters, *beside) for name, each in part.items()}
 
 
-async def _jobs(connection: AsyncConnection, types: Sequence[str]) -> Mapping[str, Values]:
+def _by_type(letters: Sequence[Any]) -> Iterable[tuple[str | None, int]]:
+    counts: dict[str | None, int] = defaultdict(int)
+    for kind, _, many, _ in letters:
+        counts[kind] += many
+    return counts.items()
+
+
+async def _jobs(
+    connection: AsyncConnection, types: Sequence[str], found: Sequence[Any]
+) -> Mapping[str, Values]:
     counts: Counts = {(kind, state): 0.0 for kind in types for state in STATES}
     oldest = dict(counts)
-    for kind, state, jobs, since in await fetch(connection, JOBS):
-        counts[kind, state], oldest[kind, state] = jobs, since or 0.0
+    for _, kind, state, jobs, since in found:
+        known = oldest.get((kind, state), 0.0)
+        counts[kind, state] = counts.get((kind, state), 0.0) + jobs
+        oldest[kind, state] = min(since or known, known or since or 0.0)
     workers: Counts = {("heard",): 0.0, ("silent",): 0.0}
     workers |= {(state,): many for state, many in await fetch(connection, _WORKERS)}
     return {"jobs": counts, "job_oldest_timestamp_seconds": oldest, "workers": workers}
 
 
-async def _letters(connection: AsyncConnection, types: Sequence[str]) -> Mapping[str, Values]:
+async def _letters(
+    connection: AsyncConnection, types: Sequence[str], open_letters: Sequence[Any]
+) -> Mapping[str, Values]:
     known = (*types, UNKNOWN)
     counts: Counts = {(kind, reason): 0.0 for kind in known for reason in REASONS}
     oldest: Counts = {(kind,): 0.0 for kind in known}
-    for found, reason, letters, since in await fetch(connection, LETTERS):
+    for found, reason, letters, since in open_letters:
         kind = found if found in types else UNKNOWN
         counts[kind, reason] = counts.get((kind, reason), 0.0) + letters
         oldest[kind,] = min(since, oldest[kind,] or since)

@@ -27,6 +27,7 @@ from filaviva.database.tables.schema import metadata
 from filaviva.database.tables.transport import (
     audit_log,
     contents,
+    counted,
     drills,
     inbox,
     outbox,
@@ -53,6 +54,7 @@ __all__ = [
     "contract_samples",
     "contract_uses",
     "contracts",
+    "counted",
     "dead_letters",
     "drills",
     "failure_groups",

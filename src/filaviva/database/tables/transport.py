@@ -73,6 +73,14 @@ workers = Table(
     Column("draining_at", DateTime(timezone=True)),
 )
 
+counted = Table(
+    "counted",
+    metadata,
+    Column("one", Boolean, primary_key=True),
+    Column("at", DateTime(timezone=True), nullable=False),
+    Column("counts", JSONB, nullable=False),
+)
+
 audit_log = Table(
     "audit_log",
     metadata,

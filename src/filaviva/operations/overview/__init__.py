@@ -6,12 +6,14 @@ thousand rows, however many there are.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.database.fetch import fetch
-from filaviva.operations.overview import pace, resting, waiting, working
+from filaviva.operations.overview import counted, pace, resting, waiting, working
+from filaviva.operations.overview.counted import Counted
 from filaviva.operations.overview.figures import (
     NONE,
     Chosen,
@@ -53,6 +55,11 @@ async def look(connection: AsyncConnection, chosen: Chosen) -> Overview:
         names &= {*works.counts, *(known.queues.get(kind, "") for kind in chosen.types)}
     shown = sorted(filter(chosen.queue, names))
     waits = await waiting.look(connection, shown, chosen)
+    count = await counted.last(connection)
+    if count is not None:
+        letters = _all_letters(letters, count, chosen)
+        for name, each in waits.items():
+            _all_jobs(name, each, count, chosen)
     return Overview(
         at=at,
         queues=[
@@ -72,6 +79,18 @@ async def look(connection: AsyncConnection, chosen: Chosen) -> Overview:
 
 def _serves(worker: Worker, chosen: Chosen) -> bool:
     return not chosen.queues or any(map(chosen.queue, worker.queues))
+
+
+def _all_jobs(name: str, waits: Waiting, count: Counted, chosen: Chosen) -> None:
+    """Say how many wait where the look did not read to the end."""
+    if waits.waiting.more:
+        waits.waiting = count.of_queue(name, ("queued",), chosen)
+    if waits.paused.more:
+        waits.paused = count.of_queue(name, ("paused",), chosen)
+
+
+def _all_letters(letters: Letters, count: Counted, chosen: Chosen) -> Letters:
+    return replace(letters, by_type=count.of_types(chosen)) if letters.open.more else letters
 
 
 def _letters(letters: Letters, queues: Mapping[str, str]) -> dict[str, Count]:

@@ -25,13 +25,14 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """So many, or at least so many: nobody counts for longer than a look may take."""
+    """So many; `more`: at least so many, a look reads no further; `about`: some seconds ago."""
 
     number: int
     more: bool = False
+    about: bool = False
 
     def __add__(self, other: "Count") -> "Count":
-        return Count(self.number + other.number, self.more or other.more)
+        return Count(self.number + other.number, self.more or other.more, self.about or other.about)
 
 
 NONE = Count(0)

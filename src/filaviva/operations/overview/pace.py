@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from filaviva.database.fetch import fetch
 from filaviva.operations.overview.figures import Chosen, Rate, Worker
 
-MOST: Final = 5_000
+MOST: Final = 3_000
 _WINDOW: Final = 60.0
 # Ids have the time of who made them: so far a clock may be behind the database's.
 _SLACK: Final = 240.0

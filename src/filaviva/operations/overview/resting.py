@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from filaviva.database.fetch import fetch
 from filaviva.operations.overview.figures import NONE, Cause, Chosen, Count, Letters, Outbox
 
-MOST: Final = 10_000
+MOST: Final = 2_000
 _CAUSES: Final = 5
 
 _OPEN: Final = """

@@ -15,8 +15,8 @@ from filaviva.database.fetch import fetch
 from filaviva.operations.overview.figures import NONE, Chosen, Count, Oldest
 
 # Rows of the index that one look reads, all queues together.
-MOST: Final = 10_000
-_LEAST: Final = 500
+MOST: Final = 4_000
+_LEAST: Final = 200
 
 # From queue to queue through the index, however many jobs wait on each. Callbacks and drills are
 # ours: they are shown where there is something to see.
