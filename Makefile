@@ -5,7 +5,7 @@
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 MEMBERS := $(wildcard pyproject.toml contracts/pyproject.toml services/*/pyproject.toml examples/*/pyproject.toml)
-SHORT := not soak and not bench and not browser$(if $(shell command -v npm), , and not node)
+SHORT := not soak and not bench and not browser
 SOURCES := src contracts services examples tests
 
 help: ## print this list
@@ -47,8 +47,9 @@ contracts: setup ## what is released stays readable: our own messages, and the e
 	@$(BIN)/filaviva contracts check --project contracts
 	@$(BIN)/filaviva contracts check --project examples/invoices
 
-servers: setup ## install what the tests need: RabbitMQ of the machine and 4.3, Prometheus
+servers: setup ## install what the tests need: RabbitMQ of the machine and 4.3, Prometheus, Node.js
 	@$(BIN)/python -m filaviva.dev.prepare
+	@deploy/local/typescript.sh || [ -z "$$CI" ] # only the tests of the example ask for it
 
 browser: ## install the browser that `make test-all` drives
 	@deploy/local/browser.sh

