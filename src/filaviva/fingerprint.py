@@ -8,11 +8,20 @@ from collections.abc import Sequence
 TOP_FRAMES = 5
 LONGEST_MESSAGE = 600
 
+_ASSIGNED = (
+    r"(?P<name>(?:(?:passw(?:or)?d|api[_-]?key|authorization)['\"]?\s*[=:]"
+    r"|(?:passphrase|secret|token)=)\s*)(?!<secret>)"
+    r"(?:'[^']*'|\"[^\"]*\"|(?:(?:bearer|basic) )?[^\s,;)}\]]+)"
+)
 # In this order: what contains numbers goes before numbers, what contains paths before paths.
 _CHANGING = tuple(
     (re.compile(pattern, re.IGNORECASE), word)
     for pattern, word in (
         (r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]+", "<url>"),
+        (r"\beyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?", "<secret>"),
+        (r"\b(?:AKIA|ASIA)[0-9A-Z]{12,}", "<secret>"),
+        (r"(?<=\bbearer )[\w.~+/=-]{8,}", "<secret>"),
+        (_ASSIGNED, r"\g<name><secret>"),
         (r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "<email>"),
         (r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", "<uuid>"),
         (r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)?", "<time>"),

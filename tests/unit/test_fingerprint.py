@@ -21,6 +21,13 @@ SAME_CAUSE = [
     ("waited 12.5 seconds for 3 items", "waited <n> seconds for <n> items"),
     ("field 'total' of \"a b\" is missing", "field <quoted> of <quoted> is missing"),
     ("two\n  lines", "two lines"),
+    ("401: Bearer abcdef.ghi", "<n>: Bearer <secret>"),
+    ("Authorization: Basic YWxhZGRpbg== is refused", "Authorization: <secret> is refused"),
+    ("jwt eyJhbGciOiJI.eyJzdWIiOiIx.abc-def expired", "jwt <secret> expired"),
+    ("AKIAIOSFODNN7EXAMPLE may not", "<secret> may not"),
+    ("password=hunter refused", "password=<secret> refused"),
+    ("OPENAI_API_KEY=abc is invalid", "OPENAI_API_KEY=<secret> is invalid"),
+    ("invalid token: unexpected end", "invalid token: unexpected end"),
 ]
 
 

@@ -68,7 +68,8 @@ async def test_whoever_writes_names_the_job(capsys: pytest.CaptureFixture[str]) 
     async def attempt() -> None:
         logs.speak_of(job)
         structlog.get_logger("filaviva.job").info("ours", step="read")
-        logging.getLogger("uvicorn.error").warning("a library's %s", "line")
+        for_terminals = {"color_message": "a library's %s"}
+        logging.getLogger("uvicorn.error").warning("a library's %s", "line", extra=for_terminals)
 
     await asyncio.create_task(attempt())
     logging.getLogger("other").warning("outside")
@@ -81,6 +82,7 @@ async def test_whoever_writes_names_the_job(capsys: pytest.CaptureFixture[str]) 
     assert (ours["event"], ours["level"], ours["logger"]) == ("ours", "info", "filaviva.job")
     assert ours["step"] == "read"
     assert (theirs["event"], theirs["level"]) == ("a library's line", "warning")
+    assert "color_message" not in theirs
     assert "job_id" not in outside
 
 

@@ -12,7 +12,7 @@ import yaml
 from filaviva.cli.reference.metrics import names
 from filaviva.monitoring.boards import BOARDS, FOLDER, PAGES
 from filaviva.monitoring.grafana import document
-from filaviva.monitoring.panels import Board, Panel, Query
+from filaviva.monitoring.panels import Board, Panel, Query, Sql
 
 ROOT = Path(__file__).parents[2]
 RULES = sorted((ROOT / "deploy/prometheus/rules").glob("*.yml"))
@@ -124,6 +124,14 @@ def test_a_dashboard_is_what_grafana_expects(board: Board) -> None:
     built_in = {"__rate_interval", "__range", "__timeFilter", "__timeFrom"}
     assert set(re.findall(r"\$\{?(\w+)", text)) <= known | built_in
     assert _overlapping(made["panels"]) == []
+
+
+@pytest.mark.parametrize("board", [board for board in BOARDS if board.by_type], ids=lambda b: b.uid)
+def test_tables_show_the_types_that_are_chosen_only(board: Board) -> None:
+    asked = [ask.text for panel in board.panels for ask in panel.ask if isinstance(ask, Sql)]
+
+    assert asked
+    assert [text for text in asked if "~ '^(${type:regex})$'" not in text] == []
 
 
 def _overlapping(panels: list[dict[str, Any]]) -> list[str]:

@@ -58,7 +58,8 @@ def _laid_out(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     number, top = 1, 0
     for row in rows:
         place = {"h": 1, "w": _ACROSS, "x": 0, "y": top}
-        yield {"id": number, "type": "row", "title": row.title, "gridPos": place, "panels": []}
+        opened = {"collapsed": False, "gridPos": place, "panels": []}
+        yield {"id": number, "type": "row", "title": row.title, **opened}
         number, top, left, tallest = number + 1, top + 1, 0, 0
         for panel in row.panels:
             if left + panel.width > _ACROSS:

@@ -80,6 +80,9 @@ def good_from(orange: float, green: float) -> Sequence[Step]:
 ANY: Final[Sequence[Step]] = ((None, "green"), (1e-9, "red"))  # anything but 0 is wrong
 
 
+CHOSEN: Final = 'type=~"$type"'  # the types that are chosen above
+
+
 def rate(metric: str, by: str = "", where: str = "") -> str:
     """Give the rate per second of a counter, summed over processes."""
     return f"sum{_by(by)}(rate({metric}{_where(where)}[$__rate_interval]))"
@@ -115,6 +118,11 @@ def quantiles(metric: str, where: str = "") -> Sequence[Query]:
         Query(quantile(share, metric, where=where), f"{share * 100:g} %")
         for share in (0.5, 0.95, 0.99)
     ]
+
+
+def chosen(column: str) -> str:
+    """Restrict a table to the types that are chosen above."""
+    return f"{column} ~ '^(${{type:regex}})$'"
 
 
 def since(column: str, before: str = "0 s") -> str:

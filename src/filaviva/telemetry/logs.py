@@ -75,11 +75,12 @@ def configure(*, service: str, level: int = logging.INFO) -> None:
         structlog.processors.StackInfoRenderer(),
     ]
     terminal = sys.stderr.isatty()
-    final: list[structlog.types.Processor] = (
-        [_the_error, structlog.dev.ConsoleRenderer()]
+    written = (
+        structlog.dev.ConsoleRenderer()
         if terminal
-        else [_the_error, structlog.processors.JSONRenderer(default=str)]
+        else structlog.processors.JSONRenderer(default=str)
     )
+    final: list[structlog.types.Processor] = [_the_error, _once, written]
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -148,6 +149,11 @@ def _the_error(_logger: Any, _method: str, line: EventDict) -> EventDict:
     error = _raised(found)
     if error is not None:
         line["exception"] = described(error)
+    return line
+
+
+def _once(_logger: Any, _method: str, line: EventDict) -> EventDict:
+    line.pop("color_message", None)  # uvicorn's: the line again, for a terminal
     return line
 
 

@@ -3,12 +3,14 @@
 from typing import Final
 
 from filaviva.monitoring.panels import (
+    CHOSEN,
     Board,
     Panel,
     Query,
     Row,
     Sql,
     bad_from,
+    chosen,
     increase,
     quantiles,
     rate,
@@ -16,11 +18,11 @@ from filaviva.monitoring.panels import (
     since,
 )
 
-_TYPE: Final = 'type=~"$type"'
-_WASTED: Final = f'{_TYPE},outcome!="succeeded"'
+_WASTED: Final = f'{CHOSEN},outcome!="succeeded"'
 _DEAREST: Final = f"""\
 SELECT id, type, state, attempt AS attempts, cost_usd::float8 AS cost_usd, created_at
-FROM filaviva.jobs WHERE {since("id")} AND $__timeFilter(created_at) AND cost_usd > 0
+FROM filaviva.jobs
+WHERE {since("id")} AND {chosen("type")} AND $__timeFilter(created_at) AND cost_usd > 0
 ORDER BY jobs.cost_usd DESC LIMIT 50"""
 
 _SPEND: Final = (
@@ -29,7 +31,7 @@ _SPEND: Final = (
         text="USD an hour at the present rate.",
         unit="currencyUSD",
         stacked=True,
-        ask=[Query(f"3600 * {rate('filaviva_llm_cost_usd_total', 'type', _TYPE)}", "{{type}}")],
+        ask=[Query(f"3600 * {rate('filaviva_llm_cost_usd_total', 'type', CHOSEN)}", "{{type}}")],
         steps=bad_from(25, 50),
         see="FilavivaSpendRateHigh",
     ),
@@ -40,7 +42,7 @@ _SPEND: Final = (
         stacked=True,
         ask=[
             Query(
-                f"3600 * {rate('filaviva_llm_cost_usd_total', 'provider, model', _TYPE)}",
+                f"3600 * {rate('filaviva_llm_cost_usd_total', 'provider, model', CHOSEN)}",
                 "{{provider}} {{model}}",
             )
         ],
@@ -53,7 +55,7 @@ _SPEND: Final = (
         unit="currencyUSD",
         kind="stat",
         width=4,
-        ask=[Query(f"sum(increase(filaviva_llm_cost_usd_total{{{_TYPE}}}[$__range]))")],
+        ask=[Query(f"sum(increase(filaviva_llm_cost_usd_total{{{CHOSEN}}}[$__range]))")],
         see="FilavivaSpendRateHigh",
     ),
     Panel(
@@ -64,8 +66,8 @@ _SPEND: Final = (
         width=4,
         ask=[
             Query(
-                f"sum(increase(filaviva_llm_cost_usd_total{{{_TYPE}}}[$__range])) / (sum(increase("
-                f'filaviva_jobs_finished_total{{{_TYPE},state="succeeded"}}[$__range])) > 0)'
+                f"sum(increase(filaviva_llm_cost_usd_total{{{CHOSEN}}}[$__range])) / (sum(increase("
+                f'filaviva_jobs_finished_total{{{CHOSEN},state="succeeded"}}[$__range])) > 0)'
             )
         ],
         see="FilavivaSpendRateHigh",
@@ -74,7 +76,7 @@ _SPEND: Final = (
         title="Cost of jobs",
         text="What jobs had cost when they ended, over all their attempts.",
         unit="currencyUSD",
-        ask=quantiles("filaviva_job_cost_usd", _TYPE),
+        ask=quantiles("filaviva_job_cost_usd", CHOSEN),
         see="FilavivaSpendRateHigh",
     ),
     Panel(
@@ -113,7 +115,7 @@ _WASTE: Final = (
             Query(
                 share(
                     rate("filaviva_attempt_cost_usd_total", where=_WASTED),
-                    rate("filaviva_attempt_cost_usd_total", where=_TYPE),
+                    rate("filaviva_attempt_cost_usd_total", where=CHOSEN),
                 ),
                 "wasted",
             )

@@ -4,12 +4,14 @@ from typing import Final
 
 from filaviva.monitoring.panels import (
     ANY,
+    CHOSEN,
     Board,
     Panel,
     Query,
     Row,
     Sql,
     bad_from,
+    chosen,
     increase,
     quantile,
     quantiles,
@@ -18,7 +20,6 @@ from filaviva.monitoring.panels import (
     since,
 )
 
-_TYPE: Final = 'type=~"$type"'
 # Attempts have no index on time, jobs do: their ids. A job older than a day counts no more.
 _STEPS: Final = f"""\
 SELECT job.type, coalesce(attempt.step, '(outside of steps)') AS step, attempt.error_class,
@@ -26,7 +27,7 @@ SELECT job.type, coalesce(attempt.step, '(outside of steps)') AS step, attempt.e
     sum(attempt.cost_usd)::float8 AS cost_usd, max(attempt.finished_at) AS last
 FROM filaviva.attempts AS attempt JOIN filaviva.jobs AS job ON job.id = attempt.job_id
 WHERE {since("attempt.job_id", "1 day")} AND $__timeFilter(attempt.finished_at)
-    AND attempt.outcome IN ('retry', 'failed', 'lost')
+    AND attempt.outcome IN ('retry', 'failed', 'lost') AND {chosen("job.type")}
 GROUP BY 1, 2, 3, 4, 5 ORDER BY attempts DESC LIMIT 100"""
 
 _FARES: Final = (
@@ -35,7 +36,7 @@ _FARES: Final = (
         text="What attempts of these types came to.",
         unit="ops",
         stacked=True,
-        ask=[Query(rate("filaviva_job_attempts_total", "outcome", _TYPE), "{{outcome}}")],
+        ask=[Query(rate("filaviva_job_attempts_total", "outcome", CHOSEN), "{{outcome}}")],
         see="FilavivaProviderFailing",
     ),
     Panel(
@@ -45,8 +46,8 @@ _FARES: Final = (
         ask=[
             Query(
                 share(
-                    rate("filaviva_job_attempts_total", "type", f'{_TYPE},outcome="succeeded"'),
-                    rate("filaviva_job_attempts_total", "type", _TYPE),
+                    rate("filaviva_job_attempts_total", "type", f'{CHOSEN},outcome="succeeded"'),
+                    rate("filaviva_job_attempts_total", "type", CHOSEN),
                 ),
                 "{{type}}",
             )
@@ -57,14 +58,14 @@ _FARES: Final = (
         title="Duration of attempts",
         text="From claim to outcome.",
         unit="s",
-        ask=quantiles("filaviva_job_attempt_duration_seconds", _TYPE),
+        ask=quantiles("filaviva_job_attempt_duration_seconds", CHOSEN),
         see="FilavivaQueueOld",
     ),
     Panel(
         title="Wait for a worker",
         text="95 % of the jobs waited less, from due to claimed.",
         unit="s",
-        ask=[Query(quantile(0.95, "filaviva_job_queue_wait_seconds", "type", _TYPE), "{{type}}")],
+        ask=[Query(quantile(0.95, "filaviva_job_queue_wait_seconds", "type", CHOSEN), "{{type}}")],
         steps=bad_from(30, 60),
         see="FilavivaQueueWaitBurn",
     ),
@@ -72,7 +73,9 @@ _FARES: Final = (
         title="From submission to end",
         text="95 % of the jobs ended within this time, by final state.",
         unit="s",
-        ask=[Query(quantile(0.95, "filaviva_job_end_to_end_seconds", "state", _TYPE), "{{state}}")],
+        ask=[
+            Query(quantile(0.95, "filaviva_job_end_to_end_seconds", "state", CHOSEN), "{{state}}")
+        ],
         steps=bad_from(600, 1800),
         see="FilavivaEndToEndBurn",
     ),
@@ -82,7 +85,7 @@ _FARES: Final = (
         unit="s",
         kind="heatmap",
         ask=[
-            Query(increase("filaviva_job_attempt_duration_seconds_bucket", "le", _TYPE), "{{le}}")
+            Query(increase("filaviva_job_attempt_duration_seconds_bucket", "le", CHOSEN), "{{le}}")
         ],
         see="FilavivaQueueOld",
     ),
@@ -100,7 +103,7 @@ _FAILS: Final = (
                 increase(
                     "filaviva_job_attempts_total",
                     "outcome, error_class",
-                    f'{_TYPE},outcome=~"retry|failed|lost"',
+                    f'{CHOSEN},outcome=~"retry|failed|lost"',
                 ),
                 "{{outcome}} {{error_class}}",
             )
@@ -115,7 +118,7 @@ _FAILS: Final = (
         stacked=True,
         ask=[
             Query(
-                increase("filaviva_step_attempts_total", "step, outcome", _TYPE),
+                increase("filaviva_step_attempts_total", "step, outcome", CHOSEN),
                 "{{step}} {{outcome}}",
             )
         ],
@@ -128,8 +131,8 @@ _FAILS: Final = (
         ask=[
             Query(
                 share(
-                    rate("filaviva_step_attempts_total", "step", f'{_TYPE},outcome="failed"'),
-                    rate("filaviva_step_attempts_total", "step", _TYPE),
+                    rate("filaviva_step_attempts_total", "step", f'{CHOSEN},outcome="failed"'),
+                    rate("filaviva_step_attempts_total", "step", CHOSEN),
                 ),
                 "{{step}}",
             )
@@ -155,7 +158,7 @@ _FAILS: Final = (
         height=9,
         ask=[
             Query(
-                f"{increase('filaviva_contract_violations_total', 'type, version, reason')}",
+                increase("filaviva_contract_violations_total", "type, version, reason", CHOSEN),
                 "{{type}} v{{version}} {{reason}}",
             )
         ],
@@ -190,7 +193,8 @@ _STOPS: Final = (
         unit="short",
         ask=[
             Query(
-                f"{increase('filaviva_contract_upcasts_total', 'type, from, to')} or vector(0)",
+                increase("filaviva_contract_upcasts_total", "type, from, to", CHOSEN)
+                + " or vector(0)",
                 "{{type}} {{from}} → {{to}}",
             )
         ],

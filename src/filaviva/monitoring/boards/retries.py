@@ -3,6 +3,7 @@
 from typing import Final
 
 from filaviva.monitoring.panels import (
+    CHOSEN,
     Board,
     Panel,
     Query,
@@ -10,6 +11,7 @@ from filaviva.monitoring.panels import (
     Sql,
     age,
     bad_from,
+    chosen,
     figure,
     increase,
     quantiles,
@@ -18,12 +20,12 @@ from filaviva.monitoring.panels import (
     since,
 )
 
-_TYPE: Final = 'type=~"$type"'
-_NEXT: Final = """\
+_NEXT: Final = f"""\
 SELECT width_bucket(extract(epoch FROM not_before - now())::float8,
         ARRAY[0, 1, 5, 15, 60, 300, 900, 3600, 14400]::float8[]) AS bucket,
     count(*) AS jobs, min(not_before) AS first, max(not_before) AS last
 FROM filaviva.jobs WHERE state = 'queued' AND not_before > now() AND parked_reason IS NULL
+    AND {chosen("type")}
 GROUP BY 1 ORDER BY 1"""
 _PLANNED: Final = f"""\
 SELECT job.type, attempt.number AS after_attempt, count(*) AS pauses,
@@ -36,7 +38,7 @@ JOIN filaviva.jobs AS job ON job.id = attempt.job_id
 JOIN filaviva.attempts AS next
     ON next.job_id = attempt.job_id AND next.number = attempt.number + 1
 WHERE {since("attempt.job_id", "1 day")} AND attempt.pause_seconds IS NOT NULL
-    AND $__timeFilter(next.started_at)
+    AND {chosen("job.type")} AND $__timeFilter(next.started_at)
 GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 200"""
 
 _PAUSES: Final = (
@@ -45,14 +47,14 @@ _PAUSES: Final = (
         text="By type: each is an attempt that will be repeated.",
         unit="ops",
         stacked=True,
-        ask=[Query(rate("filaviva_retry_pause_seconds_count", "type", _TYPE), "{{type}}")],
+        ask=[Query(rate("filaviva_retry_pause_seconds_count", "type", CHOSEN), "{{type}}")],
         see="FilavivaProviderFailing",
     ),
     Panel(
         title="Length of pauses, as planned",
         text="As the scheduler decided them: they grow with each attempt.",
         unit="s",
-        ask=quantiles("filaviva_retry_pause_seconds", _TYPE),
+        ask=quantiles("filaviva_retry_pause_seconds", CHOSEN),
         see="FilavivaPausesLate",
     ),
     Panel(
@@ -69,7 +71,7 @@ _PAUSES: Final = (
         text="Jobs whose time has not come, by type; scheduled ones too.",
         unit="short",
         stacked=True,
-        ask=[Query(figure("filaviva_jobs", "type", f'{_TYPE},state="paused"'), "{{type}}")],
+        ask=[Query(figure("filaviva_jobs", "type", f'{CHOSEN},state="paused"'), "{{type}}")],
         see="FilavivaProviderFailing",
     ),
     Panel(
@@ -78,7 +80,7 @@ _PAUSES: Final = (
         unit="s",
         ask=[
             Query(
-                age("filaviva_job_oldest_timestamp_seconds", "type", f'{_TYPE},state="paused"'),
+                age("filaviva_job_oldest_timestamp_seconds", "type", f'{CHOSEN},state="paused"'),
                 "{{type}}",
             )
         ],
@@ -91,7 +93,7 @@ _PAUSES: Final = (
         stacked=True,
         ask=[
             Query(
-                increase("filaviva_job_attempts_total", "error_class", f'{_TYPE},outcome="retry"'),
+                increase("filaviva_job_attempts_total", "error_class", f'{CHOSEN},outcome="retry"'),
                 "{{error_class}}",
             )
         ],
@@ -104,8 +106,8 @@ _PAUSES: Final = (
         ask=[
             Query(
                 share(
-                    rate("filaviva_job_attempts_total", where=_TYPE),
-                    rate("filaviva_jobs_finished_total", where=_TYPE),
+                    rate("filaviva_job_attempts_total", where=CHOSEN),
+                    rate("filaviva_jobs_finished_total", where=CHOSEN),
                 ),
                 "attempts",
             )
