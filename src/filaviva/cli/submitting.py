@@ -20,6 +20,7 @@ from filaviva.callbacks.urls import Rules
 from filaviva.cli import here
 from filaviva.errors import Rejected
 from filaviva.limits import TenantLimits
+from filaviva.made_up import made_up
 from filaviva.operations.keys import Principal
 from filaviva.operations.quotas import Quotas
 from filaviva.operations.submission import Origin, Submission, admit
@@ -43,7 +44,7 @@ class Request:
     body: Mapping[str, Any]
     tenant: str
     author: str
-    key: str = field(default_factory=lambda: str(uuid4()))
+    key: str = field(default_factory=made_up)
 
 
 async def submit(engine: AsyncEngine, request: Request) -> Submitted:

@@ -18,6 +18,7 @@ from filaviva.client.streaming import follow
 from filaviva.client.submission import Options, body, plain
 from filaviva.client.transport import Transport, dumps, loads
 from filaviva.client.wire import Event, Item, JobStatus, Page, item, job_status
+from filaviva.made_up import made_up
 from filaviva_contracts import Contract
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ class Client:
         idempotency key of your own to be able to submit the same job again after a crash.
         """
         wanted = body(job, data, items, options)
-        key = idempotency_key or str(uuid4())
+        key = idempotency_key or made_up()
         answer = await self._transport.call(
             "POST", "/v1/jobs", body=wanted, headers={"Idempotency-Key": key}
         )

@@ -128,6 +128,18 @@ def digest_alert(
     return _fitting(escape(f"{headline}: {largest[0].message if largest else ''}"[:_CODE]), blocks)
 
 
+def test_alert(tester: str, *, environment: str) -> Alert:
+    """Tell that nothing has failed, and who wants to know whether alerts arrive."""
+    headline = f"TEST, nothing has failed ({environment})"
+    asked = f"{escape(tester)} asked with `filaviva doctor` whether alerts of dead letters arrive"
+    blocks = [
+        _header(headline),
+        _section(f"{asked}. You read this: they do."),
+        _section("*Next step:* none; tell who asked that you have seen it"),
+    ]
+    return _fitting(f"{escape(headline)}: do alerts arrive?", blocks)
+
+
 def _state(failure: Failure) -> str:
     word = "Waiting for a deploy" if failure.reason in _WAITING else "New failure"
     if failure.episode > 1:

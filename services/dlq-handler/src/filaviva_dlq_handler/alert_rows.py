@@ -31,7 +31,8 @@ SET open_at = clock_timestamp() + make_interval(secs => $2), failures = $3, erro
 WHERE name = $1
 """
 _WAITING = """
-SELECT waiting.id, waiting.group_id, waiting.episode, waiting.error
+SELECT waiting.id, waiting.group_id, waiting.episode, waiting.error,
+    CASE waiting.kind WHEN 'test' THEN coalesce(waiting.text, '') END AS tester
 FROM filaviva.notifications AS waiting
 WHERE waiting.state = 'waiting' AND waiting.channel = $1
     AND waiting.next_try_at <= clock_timestamp()
@@ -89,6 +90,7 @@ class Taken:
     failures: Sequence[Failure]
     error: str | None  # why it was not taken the last time
     in_a_row: int  # how often the channel has failed since it last worked
+    tester: str | None = None  # who wants to see whether alerts arrive; None: it tells of failures
 
     @property
     def storm(self) -> bool:
@@ -110,12 +112,20 @@ async def take(connection: AsyncConnection, channel: str) -> Taken | None:
     waiting = (await connection.exec_driver_sql(_WAITING, (channel, MOST))).all()
     if not waiting:
         return None
-    chosen = waiting if len(waiting) > STORM else waiting[:1]
+    chosen = _together(waiting)
     ids = [row.id for row in chosen]
     await connection.exec_driver_sql(_TAKE, (ids, LEASE_SECONDS))
     await hold(connection, channel, LEASE_SECONDS, open_now.failures)
     failures = await _failures(connection, [(row.group_id, row.episode) for row in chosen])
-    return Taken(ids, failures, chosen[0].error, open_now.failures)
+    return Taken(ids, failures, chosen[0].error, open_now.failures, chosen[0].tester)
+
+
+def _together(waiting: Sequence[Any]) -> Sequence[Any]:
+    """Choose what is one message: the oldest, or all failures of a storm; a test goes alone."""
+    if waiting[0].tester is not None:
+        return waiting[:1]
+    failures = [row for row in waiting if row.tester is None]
+    return failures if len(failures) > STORM else failures[:1]
 
 
 async def hold(

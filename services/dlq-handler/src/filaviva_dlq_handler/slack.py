@@ -24,7 +24,7 @@ from filaviva.retry_after import retry_after
 from filaviva.service import wait
 from filaviva.telemetry.metrics import Metrics
 from filaviva_dlq_handler import alert_rows
-from filaviva_dlq_handler.alert import Alert, digest_alert, failure_alert
+from filaviva_dlq_handler.alert import Alert, digest_alert, failure_alert, test_alert
 from filaviva_dlq_handler.alert_rows import Taken
 from filaviva_dlq_handler.filing import CHANNEL
 
@@ -120,6 +120,8 @@ class Slack:
             "environment": self._target.environment,
             "console_url": self._target.console_url,
         }
+        if taken.tester is not None:
+            return test_alert(taken.tester, environment=self._target.environment)
         if taken.storm or not taken.failures:
             return digest_alert(taken.failures, **place)
         return failure_alert(taken.failures[0], **place)

@@ -79,7 +79,8 @@ SELECT count(*) FILTER (WHERE state = 'waiting' AND tries > 0) AS failing,
     count(*) FILTER (WHERE state = 'dropped') AS dropped,
     max(error) FILTER (WHERE state = 'waiting' AND tries > 0) AS error,
     max(error) FILTER (WHERE state = 'dropped') AS why_dropped
-FROM filaviva.notifications WHERE created_at > clock_timestamp() - interval '7 days'
+FROM filaviva.notifications
+WHERE created_at > clock_timestamp() - interval '7 days' AND kind <> 'test'
 """
 
 
