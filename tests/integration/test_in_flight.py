@@ -1,17 +1,24 @@
 """Which versions are on their way, and whether a release may be deployed over them."""
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva import App, Contract
+from filaviva import App, Contract, Publisher
+from filaviva.broker.apply import apply
+from filaviva.broker.depths import QueueDepths
+from filaviva.broker.topology import Topology
 from filaviva.operations.in_flight import InFlight, in_flight, unreadable
+from filaviva.operations.unread import Suspect, suspects, unread
 from filaviva.publishing import publish
+from fixtures.amqp import ready
 from fixtures.command_line import CommandLine
 from fixtures.dying import Morgue, Sent, died, event
 
+TOPOLOGY = Topology()
 V2 = """'[{"type"\\: "invoice.extract", "min"\\: 2, "max"\\: 2}]'"""
 
 
@@ -21,6 +28,10 @@ class First(Contract, type="invoice.extract", version=1):
 
 class Second(Contract, type="invoice.extract", version=2):
     """What comes."""
+
+
+class Issued1(Contract, type="invoice.issued", version=1):
+    """An event, as it was."""
 
 
 class Issued(Contract, type="invoice.issued", version=2):
@@ -149,4 +160,105 @@ async def test_the_gate_closes_with_exit_code_4(traffic: Morgue, database: str) 
     assert traffic.contracts
 
 
+async def set_up(engine: AsyncEngine, app: App) -> None:
+    async with engine.begin() as connection:
+        await publish(connection, app)
+
+
+async def sent(vhost: str, *versions: int) -> None:
+    """Publish events that no worker reads: none runs."""
+    async with Publisher(vhost, source="/shop") as publisher:
+        for version in versions:
+            await publisher.publish(ISSUED[version]())
+
+
+@pytest.mark.parametrize("published", [(), (1,), (2,)])
+async def test_what_no_worker_has_read_shuts_the_gate_where_it_may_be_of_a_version_that_goes(
+    engine: AsyncEngine, vhost: str, published: tuple[int, ...]
+) -> None:
+    # What is in a queue cannot be looked into without changing it.
+    await apply(
+        vhost, TOPOLOGY.declarations(["mail"], [(f"invoice.issued.v{n}", "mail") for n in ISSUED])
+    )
+    await set_up(engine, EVENTS)
+    await sent(vhost, *published)
+    depths = QueueDepths(vhost)
+    async with engine.connect() as connection:
+        none = await suspects(connection, EVENTS)
+        suspected = await suspects(connection, EVENTS_2)
+
+    found = await unread(suspected, depths, seconds=0)
+    await depths.close()
+
+    assert none == []
+    assert [(one.type, one.version, one.queue, one.messages) for one in found] == [
+        ("invoice.issued", 1, "filaviva.work.mail", 1) for _ in published
+    ]
+    assert await ready(vhost, TOPOLOGY.work("mail")) == len(published)
+
+
+async def test_where_a_handler_was_is_looked_at_too(engine: AsyncEngine) -> None:
+    await set_up(engine, EVENTS)
+    moved = App("shop")
+    moved.on_event(Issued1, queue="slow", name="thank")(read)
+    moved.on_event(Issued, queue="slow", name="thank")(read)
+    await set_up(engine, moved)
+
+    async with engine.connect() as connection:
+        (suspected,) = await suspects(connection, EVENTS_2)
+
+    assert suspected.queues == (
+        "filaviva.work.mail", "filaviva.work.slow", "filaviva.dead.letters", "filaviva.unroutable"
+    )  # fmt: skip
+
+
+class Emptying:
+    """Queues that somebody reads, each a little at a time."""
+
+    def __init__(self, **counts: list[int]) -> None:
+        self.counts = counts
+
+    async def waiting(self, names: Collection[str]) -> dict[str, int]:
+        return {name: self.counts[name].pop(0) for name in names if name in self.counts}
+
+
+async def test_a_queue_that_was_empty_once_has_been_read() -> None:
+    queues = Emptying(busy=[7, 3, 0, 9], idle=[0, 9], gone=[])
+    del queues.counts["gone"]
+    suspected = Suspect("invoice.issued", 1, "shop", ("busy", "idle", "gone"))
+
+    assert await unread([suspected], queues, seconds=30) == []
+    assert queues.counts == {"busy": [9], "idle": [9]}
+
+
+async def test_the_gate_asks_the_broker_only_where_it_has_to(
+    engine: AsyncEngine, database: str, vhost: str
+) -> None:
+    await apply(vhost, TOPOLOGY.declarations(["mail"], [("invoice.issued.v1", "mail")]))
+    await set_up(engine, EVENTS)
+    await sent(vhost, 1)
+
+    def gate(app: str, *words: str, **environment: str) -> Any:
+        cli = CommandLine(FILAVIVA_POSTGRES__URL=database, **environment)
+        return cli("contracts", "in-flight", "--app", f"integration.test_in_flight:{app}", *words)
+
+    same, unasked, blind, shut = await asyncio.gather(
+        asyncio.to_thread(gate, "EVENTS"),
+        asyncio.to_thread(gate, "EVENTS_2", "--without-broker"),
+        asyncio.to_thread(gate, "EVENTS_2"),
+        asyncio.to_thread(gate, "EVENTS_2", "--wait", "0.1", FILAVIVA_BROKER__URL=vhost),
+    )
+
+    assert (same.code, unasked.code, shut.code) == (0, 0, 4)
+    assert blind.code == 2
+    assert "FILAVIVA_BROKER__URL" in blind.err
+    assert "--without-broker" in blind.err
+    assert "invoice.issued v1: among 1 on filaviva.work.mail there may be some" in shut.err
+
+
+ISSUED: dict[int, type[Contract]] = {1: Issued1, 2: Issued}
+EVENTS, EVENTS_2 = App("shop"), App("shop")
+EVENTS.on_event(Issued1, queue="mail", name="thank")(read)
+EVENTS.on_event(Issued, queue="mail", name="thank")(read)
+EVENTS_2.on_event(Issued, queue="mail", name="thank")(read)
 OPEN, SHUT = release(Second, upcast=True), release(Second)

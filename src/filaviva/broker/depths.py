@@ -1,4 +1,4 @@
-"""Look how many messages are ready on work queues, and whether the queues exist."""
+"""Look how many messages are ready on queues, and whether the queues exist."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -35,15 +35,21 @@ class QueueDepths:
 
         Raises `Unreachable` when the broker does not answer.
         """
+        names = {self._topology.work(queue): queue for queue in queues}
+        found = await self.waiting(names)
+        return {names[name]: count for name, count in found.items()}
+
+    async def waiting(self, names: Collection[str]) -> Mapping[str, int]:
+        """Give the same of queues by their names on the broker."""
         connection = await self._connected()
         found: dict[str, int] = {}
         channel: Channel | None = None
-        for queue in sorted(queues):
+        for name in sorted(names):
             if channel is None or channel.is_closed:
                 channel = await open_channel(connection, confirms=False)
-            count = await _count(channel, self._topology.work(queue))
+            count = await _count(channel, name)
             if count is not None:
-                found[queue] = count
+                found[name] = count
         if channel is not None:
             await close(channel)
         return found
@@ -51,6 +57,10 @@ class QueueDepths:
     async def run(self, stop: asyncio.Event) -> None:
         """Close the connection when asked to stop."""
         await stop.wait()
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection, if there is one."""
         if self._connection is not None:
             await close(self._connection)
 

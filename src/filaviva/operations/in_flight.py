@@ -50,14 +50,14 @@ ORDER BY waiting.type, waiting.version, waiting.place, waiting.queue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlight:
-    """So many messages of one version in one place; `readable` says by whom it was asked."""
+    """So many messages of one version in one place; in the broker so many at most."""
 
     type: str
     version: int
     place: str
     queue: str | None
     messages: int
-    oldest: datetime
+    oldest: datetime | None
     app: str | None
     readable: Readable
 
@@ -68,10 +68,10 @@ Reader: TypeAlias = Callable[[str, int, str | None], Readable]
 
 async def in_flight(connection: AsyncConnection, app: App | None = None) -> list[InFlight]:
     """Find what is on its way; without an app, whether the workers that run now read it."""
-    reader = await _workers(connection) if app is None else reader_of(app)
+    read = await reader(connection, app)
     found = await connection.exec_driver_sql(_FOUND)
     return [
-        InFlight(**row, readable=reader(row["type"], row["version"], row["app"]))
+        InFlight(**row, readable=read(row["type"], row["version"], row["app"]))
         for row in found.mappings()
     ]
 
@@ -79,6 +79,11 @@ async def in_flight(connection: AsyncConnection, app: App | None = None) -> list
 def unreadable(found: Iterable[InFlight]) -> list[InFlight]:
     """Give what would be stranded."""
     return [one for one in found if one.readable == "no"]
+
+
+async def reader(connection: AsyncConnection, app: App | None) -> Reader:
+    """Give whom to ask: this app, or the workers that run."""
+    return await _workers(connection) if app is None else reader_of(app)
 
 
 def reader_of(app: App) -> Reader:
