@@ -11,9 +11,9 @@ from typing import Any
 
 import uvicorn
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 
 from filaviva.errors import ConfigurationError
+from filaviva.telemetry.exposing import Exposing
 
 Problems = Callable[[], Awaitable[list[str]]]
 
@@ -48,7 +48,7 @@ class Endpoint:
     def __init__(
         self, registry: CollectorRegistry, problems: Problems, *, host: str, port: int
     ) -> None:
-        self._registry = registry
+        self._expose = Exposing(registry)
         self._problems = problems
         self._socket = bind(host, port)
         self.scraped: Scrape | None = None
@@ -76,8 +76,8 @@ class Endpoint:
             case "/metrics":
                 told = {name: value.decode("latin-1") for name, value in scope["headers"]}
                 self.scraped = Scrape(told.get(b"user-agent", "")[:_LONGEST_AGENT])
-                encode, kind = choose_encoder(told.get(b"accept", ""))
-                return 200, kind.encode(), encode(self._registry)
+                exposed = self._expose(told.get(b"accept", ""))
+                return 200, exposed.kind, exposed.body
             case "/healthz":
                 return 200, b"application/json", b'{"status":"alive"}'
             case "/readyz":
