@@ -1,6 +1,6 @@
 # `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-unit test-all lint types imports contracts servers browser bench pins clean
+.PHONY: help setup demo dev test test-unit test-oldest test-all lint types imports contracts servers browser bench pins clean
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -30,7 +30,10 @@ test: setup lint types imports contracts servers ## everything CI runs
 test-unit: setup ## the tests that need no server
 	@$(BIN)/pytest tests/unit contracts/tests
 
-test-all: setup lint types imports contracts servers browser ## everything, also what is long or measures
+test-oldest: setup servers ## what asks PostgreSQL, on the oldest that is supported
+	@$(BIN)/pytest --postgres 15 -n 3 --dist loadfile -m "not alone and $(SHORT)" tests/integration
+
+test-all: setup lint types imports contracts servers browser test-oldest ## everything, also what is long or measures
 	@$(BIN)/pytest
 
 lint: setup ## rules and format

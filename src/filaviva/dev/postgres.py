@@ -39,13 +39,15 @@ _SETTINGS = {
 
 
 class EmbeddedPostgres:
-    """A PostgreSQL server with its data in the state folder."""
+    """A PostgreSQL server with its data in the state folder; of the wheel, if no other is named."""
 
-    def __init__(self, state: Path, *, port: int | None = None) -> None:
+    def __init__(
+        self, state: Path, *, port: int | None = None, installed: Path | None = None
+    ) -> None:
         self._home = state.absolute() / "postgres"
         self._data = self._home / "data"
         self._port = port or free_port()
-        self._runner = _runner(self._home)
+        self._runner = _runner(self._home, installed)
         settings = [f"-c{name}={value}" for name, value in _SETTINGS.items()]
         self.child = Child(
             "postgres",
@@ -194,16 +196,16 @@ class _OtherUser(_Plain):
 _UNSHARE = ("unshare", "--user", f"--map-user={_NOBODY}", f"--map-group={_NOBODY}")
 
 
-def _runner(home: Path) -> _Plain:
+def _runner(home: Path, installed: Path | None) -> _Plain:
     if os.geteuid() != 0:
-        return _Plain(binaries())
+        return _Plain(installed or binaries())
     if _namespaces_work():
-        return _Namespace(binaries())
+        return _Namespace(installed or binaries())
     if not _open_to_all(home):
         raise Missing(
             f"PostgreSQL cannot run as root: choose a --state that all may enter ({home})"
         )
-    return _OtherUser(_copied_binaries())
+    return _OtherUser(installed or _copied_binaries())
 
 
 def binaries() -> Path:
