@@ -18,6 +18,9 @@ import pytest_asyncio
 from filaviva.monitoring.boards import BOARDS, cost, overview, retries
 from filaviva.monitoring.grafana import DEPLOYED, REPLAYED
 from filaviva.monitoring.panels import Panel, Query, Sql
+from filaviva.operations.doctor import Addresses, Finding
+from filaviva.operations.doctor.production import Asked, examine_production
+from filaviva.operations.doctor.production.sight import SERVICES
 from fixtures.journey import Journey
 from fixtures.pictures import draw
 from fixtures.prometheus import Prometheus, filled_in, prometheus, selectors
@@ -223,3 +226,33 @@ async def test_the_pictures_of_the_docs_can_be_drawn(seen: Prometheus, tmp_path:
         file = folder / f"{board.uid}.png"
         draw(board, seen, file, seconds=25)
         assert file.read_bytes().startswith(b"\x89PNG")
+
+
+async def test_the_list_for_production_is_tried_on_real_services(
+    seen: Prometheus, standing: Journey, brokers: Any
+) -> None:
+    """A job sent twice, an alert sent on purpose, and a Prometheus asked."""
+    asked = Asked(
+        author="ana",
+        prometheus=seen.url,
+        api=f"http://127.0.0.1:{standing.now('producer').http_port}",
+        send_job_twice=True,
+        send_test_alert=True,
+    )
+    addresses = Addresses(standing.vhost, brokers.get("system").management_url)
+
+    async def scraped() -> dict[str, Finding] | None:
+        findings = await examine_production(standing.database, addresses, asked)
+        found = {each.check: each for each in findings}
+        return found if found["scraped"].level == "ok" else None
+
+    # Who was started last is seen within ten seconds; a test alert goes out with each look.
+    found = await until(scraped, seconds=40, every=2)
+
+    well = ["double send", "who sends alerts", "test alert", "scraped", "rules", "watchdog"]
+    well += [f"job {name}" for name in (*SERVICES, "rabbitmq")]
+    assert {check: found[check] for check in well if found[check].level != "ok"} == {}
+    assert "Prometheus/" in found["scraped"].found
+    assert found["alertmanager"].level == "attention"
+    assert any("TEST, nothing has failed" in text for text in standing.slack.texts)
+    assert [each for each in found.values() if "could not be looked at" in each.found] == []

@@ -7,12 +7,13 @@ May happen twice: always.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.database import connect
-from filaviva.database.transaction import DATABASE_ERRORS, words
+from filaviva.database.transaction import DATABASE_ERRORS, unreachable, words
 from filaviva.operations.doctor.bounded import ANSWER_SECONDS, within
 from filaviva.operations.doctor.broker import Addresses
 from filaviva.operations.doctor.finding import Finding, unknown
@@ -58,16 +59,17 @@ async def examine_production(
 ) -> list[Finding]:
     """Go through the list; what cannot be looked at is a finding, never an error."""
     engine = connect(database_url, name="filaviva-doctor", size=len(_GROUPS))
+    sight = Sight(engine=engine, database_url=database_url, addresses=addresses, asked=asked)
+    nobody: list[Finding] = []
     try:
-        seen: list[Process] | Finding = await _seen(engine)
-        known = () if isinstance(seen, Finding) else seen
-        sight = Sight(
-            engine=engine,
-            database_url=database_url,
-            addresses=addresses,
-            asked=asked,
-            processes=known,
-        )
+        try:
+            sight = replace(sight, processes=await _seen(engine))
+        except DATABASE_ERRORS as refused:
+            late = f"it does not answer within {ANSWER_SECONDS:g} s"
+            why = late if isinstance(refused, TimeoutError) else words(refused)
+            nobody = [_nobody_known(why)]
+            away = f"the database: {why}" if unreachable(refused) else None
+            sight = replace(sight, away=away)
         looks = (
             within(name, check(sight), group=name, seconds=_SECONDS.get(name, 10.0))
             for name, check in _GROUPS
@@ -75,15 +77,14 @@ async def examine_production(
         found = [each for group in await asyncio.gather(*looks) for each in group]
     finally:
         await engine.dispose()
-    return [*([seen] if isinstance(seen, Finding) else []), *found]
+    return nobody + found
 
 
-async def _seen(engine: AsyncEngine) -> list[Process] | Finding:
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS) as limit, engine.connect() as connection:
-            return await processes(await patient(connection))
-    except DATABASE_ERRORS as away:
-        late = f"the database does not answer within {ANSWER_SECONDS:g} s"
-        why = late if limit.expired() else words(away)
-        next_step = "see what is said of the database; run `filaviva setup` if it has no such table"
-        return unknown("processes", f"nobody knows who runs: {why}", next_step)
+async def _seen(engine: AsyncEngine) -> list[Process]:
+    async with asyncio.timeout(ANSWER_SECONDS), engine.connect() as connection:
+        return await processes(await patient(connection))
+
+
+def _nobody_known(why: str) -> Finding:
+    next_step = "see what is said of the database; run `filaviva setup` if it has no such table"
+    return unknown("processes", f"nobody knows who runs: {why}", next_step)

@@ -27,7 +27,7 @@ async def examine(sight: Sight) -> AsyncIterator[Finding]:
     for finding in _secrets(live):
         yield finding
     yield _retention(sight.live("retry-scheduler"))
-    for finding in key_findings(await keys.list_keys(sight.engine), datetime.now(UTC)):
+    for finding in key_findings(await keys.list_keys(sight.reachable()), datetime.now(UTC)):
         yield finding
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from filaviva.limits import EVERY, WHOLE
 from filaviva.operations import limits
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
-from filaviva.operations.doctor.production.sight import LATELY, Sight, patient
+from filaviva.operations.doctor.production.sight import LATELY, Sight
 from filaviva.policy import ASYNC_TIMEOUT, StoredPolicy
 
 _DAY: Final = 86_400.0
@@ -84,13 +84,12 @@ class Taken:
 
 async def examine(sight: Sight) -> AsyncIterator[Finding]:
     """Look at limits, policies and queues."""
-    async with sight.engine.connect() as connection:
-        await patient(connection)
+    async with sight.connect() as connection:
         tenants = [row[0] for row in await connection.exec_driver_sql(_TENANTS)]
-        for finding in _limits(tenants, await limits.rows(connection), _slots(sight)):
+        for finding in limit_findings(tenants, await limits.rows(connection), _slots(sight)):
             yield finding
         handled = await _handled(connection)
-        yield _policies(handled)
+        yield policies(handled)
         found = await connection.exec_driver_sql(_DURATIONS)
         yield classes(handled, [Taken(**row) for row in found.mappings()])
 
@@ -104,7 +103,9 @@ def _slots(sight: Sight) -> int:
     return sum(each.settings.get("concurrency", 0) for each in sight.live("worker"))
 
 
-def _limits(tenants: Sequence[str], rows: Sequence[limits.Row], slots: int) -> Iterator[Finding]:
+def limit_findings(
+    tenants: Sequence[str], rows: Sequence[limits.Row], slots: int
+) -> Iterator[Finding]:
     whole = {row.tenant: row for row in rows if row.subject == WHOLE}
     every = whole.get(EVERY)
     for figure, what in (("queued", "waiting jobs"), ("running", "running jobs")):
@@ -120,7 +121,9 @@ def _limits(tenants: Sequence[str], rows: Sequence[limits.Row], slots: int) -> I
             "set one below the slots: `filaviva limits set '*' --running N`",
             expected="no tenant may fill every slot",
         )
-    if every is None or every.per_minute is None:
+    if every is not None and every.per_minute is not None:
+        yield ok("limits of submissions", f"{every.per_minute:g} a minute for every tenant")
+    else:
         yield attention(
             "limits of submissions",
             "who has no limit of its own may submit as fast as it can",
@@ -142,7 +145,7 @@ def _unbounded(figure: str, what: str, free: Sequence[str], tenants: int) -> Fin
     )
 
 
-def _policies(handled: Sequence[Handled]) -> Finding:
+def policies(handled: Sequence[Handled]) -> Finding:
     check = "policies"
     if not handled:
         return unknown(check, "no app has published a handler", "run `filaviva setup` with its app")

@@ -37,7 +37,7 @@ async def examine(sight: Sight) -> AsyncIterator[Finding]:
             nodes = await management.get("/api/nodes")
             queues = await management.get(f"/api/queues/{quote(addresses.vhost, safe='')}")
             yield _version(await management.get("/api/overview"))
-            for finding in (*_nodes(nodes), _copies(queues, len(nodes)), _limits(queues)):
+            for finding in (*node_findings(nodes), copies(queues, len(nodes)), policies(queues)):
                 yield finding
             for finding in await _users(management, sight):
                 yield finding
@@ -59,7 +59,7 @@ def _version(overview: Mapping[str, Any]) -> Finding:
     )
 
 
-def _nodes(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def node_findings(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     running = [node for node in nodes if node.get("running")]
     expected = "three nodes, all running"
     if len(running) < len(nodes):
@@ -82,8 +82,10 @@ def _nodes(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def _disk(nodes: Sequence[Mapping[str, Any]]) -> Finding:
-    low = [node for node in nodes if node.get("disk_free_limit", 0) < _LEAST_DISK]
-    full = [n for n in nodes if n.get("disk_free", 0) < 2 * n.get("disk_free_limit", 0)]
+    # A node that has just started does not know yet.
+    known = [node for node in nodes if "disk_free_limit" in node and "disk_free" in node]
+    low = [node for node in known if node["disk_free_limit"] < _LEAST_DISK]
+    full = [node for node in known if node["disk_free"] < 2 * node["disk_free_limit"]]
     expected = "disk_free_limit of 2 GB or more, and twice as much free"
     if full:
         told = f"{full[0]['name']} has {full[0]['disk_free'] / _GIB:.1f} GiB left"
@@ -94,7 +96,9 @@ def _disk(nodes: Sequence[Mapping[str, Any]]) -> Finding:
         told = f"{low[0]['name']} takes messages until {limit:.2f} GiB are left"
         repair = "set `disk_free_limit.absolute = 2GB` or more in rabbitmq.conf"
         return attention("broker's disk", told, repair, expected=expected)
-    return ok("broker's disk", "; ".join(_room(node) for node in nodes))
+    if not known:
+        return unknown("broker's disk", "no node says", "look again in a minute")
+    return ok("broker's disk", "; ".join(map(_room, known)))
 
 
 def _room(node: Mapping[str, Any]) -> str:
@@ -121,7 +125,7 @@ def _ours(queues: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [queue for queue in queues if queue["name"].startswith("filaviva.")]
 
 
-def _copies(queues: Sequence[Mapping[str, Any]], nodes: int) -> Finding:
+def copies(queues: Sequence[Mapping[str, Any]], nodes: int) -> Finding:
     ours, check = _ours(queues), "copies of queues"
     if not ours:
         return unknown(check, "none of our queues is there", "run `filaviva setup`")
@@ -150,7 +154,7 @@ def _told(queues: Sequence[Mapping[str, Any]], what: str) -> str:
     return f"{len(queues)} queues {what}: {names}"
 
 
-def _limits(queues: Sequence[Mapping[str, Any]]) -> Finding:
+def policies(queues: Sequence[Mapping[str, Any]]) -> Finding:
     """A policy of somebody else's may bound what must not be bounded."""
     check = "policies on our queues"
     bounded = [queue for queue in _ours(queues) if queue.get("effective_policy_definition")]

@@ -6,7 +6,7 @@ from typing import Final
 
 from filaviva.operations import drills
 from filaviva.operations.doctor.finding import Finding, attention, ok, wrong
-from filaviva.operations.doctor.production.sight import Sight, patient
+from filaviva.operations.doctor.production.sight import Sight
 from filaviva.operations.drills import Drill
 
 _AGE: Final = timedelta(days=30)
@@ -17,8 +17,7 @@ _RUN: Final = "run `filaviva drill` on this installation: docs/howto/run-a-drill
 
 async def examine(sight: Sight) -> AsyncIterator[Finding]:
     """Read the last report."""
-    async with sight.engine.connect() as connection:
-        await patient(connection)
+    async with sight.connect() as connection:
         last = await drills.last(connection)
         passed = await drills.last(connection, passed=True)
     yield verdict(last, passed)

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from filaviva.broker.topology import DELIVERY_LIMIT, Topology
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
 from filaviva.operations.doctor.management import Management
-from filaviva.operations.doctor.production.sight import LATELY, Process, Sight, patient
+from filaviva.operations.doctor.production.sight import LATELY, Process, Sight
 
 _MOST_LAG: Final = 1.0
 _ENDING_SECONDS: Final = 20.0  # beside the grace: stopped jobs clean up, outcomes are recorded
@@ -33,8 +33,8 @@ async def examine(sight: Sight) -> AsyncIterator[Finding]:
         yield finding
     yield _same_lease(sight.live("worker", "retry-scheduler"))
     yield _lag(sight.processes)
-    async with sight.engine.connect() as connection:
-        yield await _lost(await patient(connection))
+    async with sight.connect() as connection:
+        yield await _lost(connection)
     async for finding in _broker(sight, workers):
         yield finding
 
@@ -142,11 +142,11 @@ async def _broker(sight: Sight, workers: Sequence[Process]) -> AsyncIterator[Fin
         yield unknown("broker's patience", f"{failed}"[:200], "see what is said of the broker")
         return
     ours = [queue for queue in queues if queue["name"].startswith(prefix)]
-    yield _patience(version, ours, workers)
-    yield _deliveries(ours)
+    yield patience_of(version, ours, workers)
+    yield deliveries(ours)
 
 
-def _patience(
+def patience_of(
     version: str, queues: Sequence[Mapping[str, Any]], workers: Sequence[Process]
 ) -> Finding:
     check = "broker's patience"
@@ -165,7 +165,7 @@ def _patience(
     return ok(check, told)
 
 
-def _deliveries(queues: Sequence[Mapping[str, Any]]) -> Finding:
+def deliveries(queues: Sequence[Mapping[str, Any]]) -> Finding:
     check, expected = "delivery limit", f"{DELIVERY_LIMIT} on every work queue"
     if not queues:
         return unknown(check, "no work queue is there", "run `filaviva setup`", expected=expected)

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
-from filaviva.operations.doctor.production.sight import Process, Sight, patient
+from filaviva.operations.doctor.production.sight import Process, Sight
 
 _FULL: Final = 0.8
 _LEAST_BUFFERS: Final = 256 * 2**20
@@ -41,15 +41,14 @@ FROM pg_stat_archiver
 """
 _STANDBYS: Final = "SELECT count(*)::int FROM pg_stat_replication"
 _VACUUM_OFF: Final = """
-SELECT relname::text FROM pg_class WHERE relnamespace = 'filaviva'::regnamespace
+SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace('filaviva')
     AND reloptions && ARRAY['autovacuum_enabled=false', 'autovacuum_enabled=off']
 """
 
 
 async def examine(sight: Sight) -> AsyncIterator[Finding]:
     """Look at settings, connections and copies."""
-    async with sight.engine.connect() as connection:
-        await patient(connection)
+    async with sight.connect() as connection:
         rows = await connection.exec_driver_sql(_SETTINGS, (list(_NAMES),))
         settings = {row.name: row.setting for row in rows}
         off = [row[0] for row in await connection.exec_driver_sql(_VACUUM_OFF)]

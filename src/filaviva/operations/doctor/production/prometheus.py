@@ -40,6 +40,7 @@ ALERTS: Final = frozenset(
         "QueueWithoutConsumer",
         "SchedulerStalled",
         "ServiceDown",
+        "ServiceMissing",
         "SpendRateHigh",
         "StepsAfterCancel",
         "SubmissionBurn",

@@ -19,7 +19,7 @@ _BROKER_AHEAD: Final = 3.0
 async def examine(sight: Sight) -> AsyncIterator[Finding]:
     """Look at every process that was seen lately."""
     for service in SERVICES:
-        yield _replicas(service, sight.live(service))
+        yield replicas(service, sight.live(service))
     live = sight.live()
     yield _releases(live)
     yield _environment(live)
@@ -27,7 +27,7 @@ async def examine(sight: Sight) -> AsyncIterator[Finding]:
     yield await _broker_clock(sight)
 
 
-def _replicas(service: str, live: Sequence[Process]) -> Finding:
+def replicas(service: str, live: Sequence[Process]) -> Finding:
     check, run = f"replicas of {service}", f"run one more `filaviva run {service}`"
     expected = "two or more, on two or more machines"
     if not live:

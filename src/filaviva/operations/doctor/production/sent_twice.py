@@ -10,7 +10,7 @@ from filaviva.made_up import MADE_UP
 from filaviva.operations import drills
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
 from filaviva.operations.doctor.production import double_send
-from filaviva.operations.doctor.production.sight import LATELY, Sight, patient
+from filaviva.operations.doctor.production.sight import LATELY, Sight
 
 _SHOWN: Final = 3
 _NEWEST: Final = f"""
@@ -41,9 +41,8 @@ _HOW: Final = (
 async def examine(sight: Sight) -> AsyncIterator[Finding]:
     """Send a job twice if asked to; then look at who has sent what lately."""
     if sight.asked.send_job_twice:
-        yield await double_send.prove(sight.engine, sight.asked)
-    async with sight.engine.connect() as connection:
-        await patient(connection)
+        yield await double_send.prove(sight.reachable(), sight.asked)
+    async with sight.connect() as connection:
         if not sight.asked.send_job_twice:
             yield await _by_drill(connection)
         yield await _without_key(connection)

@@ -1,6 +1,7 @@
 """What the checks of the production list look at."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -8,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva.attendance import EVERY_SECONDS
+from filaviva.errors import Unreachable
 from filaviva.operations.doctor.broker import Addresses
 
 # An answer takes a moment in production, where tables are large; what takes longer is told so.
@@ -65,6 +67,19 @@ class Sight:
     addresses: Addresses
     asked: Asked
     processes: Sequence[Process] = field(default_factory=tuple)
+    away: str | None = None  # why the database cannot be asked
+
+    def reachable(self) -> AsyncEngine:
+        """Give the engine; Unreachable at once if nobody answered before."""
+        if self.away is not None:
+            raise Unreachable(self.away)
+        return self.engine
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[AsyncConnection]:
+        """Open a session in which no question takes long."""
+        async with self.reachable().connect() as connection:
+            yield await patient(connection)
 
     def live(self, *services: str) -> list[Process]:
         """Give the processes that run, of these services or of all."""

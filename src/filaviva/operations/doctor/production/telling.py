@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.operations.doctor.finding import Finding, attention, ok, wrong
 from filaviva.operations.doctor.production import trial_alert
-from filaviva.operations.doctor.production.sight import Process, Sight, patient
+from filaviva.operations.doctor.production.sight import Process, Sight
 
 _OLD_DAYS: Final = 7.0
 _TEST: Final = "run `filaviva doctor --production --send-test-alert`, and look at the channel"
@@ -23,10 +23,10 @@ async def examine(sight: Sight) -> AsyncIterator[Finding]:
     """Look who would send; then send a test, or see when one arrived last."""
     yield _senders(sight.live("dlq-handler"))
     if sight.asked.send_test_alert:
-        yield await trial_alert.send(sight.engine, author=sight.asked.author)
+        yield await trial_alert.send(sight.reachable(), author=sight.asked.author)
         return
-    async with sight.engine.connect() as connection:
-        yield await _last(await patient(connection))
+    async with sight.connect() as connection:
+        yield await _last(connection)
 
 
 def _senders(live: Sequence[Process]) -> Finding:

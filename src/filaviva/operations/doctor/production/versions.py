@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from filaviva.evolution.folder import Folder, schema_path
 from filaviva.evolution.terms import read_terms
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
-from filaviva.operations.doctor.production.sight import Sight, patient
+from filaviva.operations.doctor.production.sight import Sight
 from filaviva.operations.in_flight import InFlight, in_flight, unreadable
 
 _SHOWN: Final = 3
@@ -31,8 +31,7 @@ ORDER BY coalesce(event, type), version
 
 async def examine(sight: Sight) -> AsyncIterator[Finding]:
     """Look at what waits, what ends soon, and what is published."""
-    async with sight.engine.connect() as connection:
-        await patient(connection)
+    async with sight.connect() as connection:
         yield _readable(await in_flight(connection))
         yield await _sunsets(connection)
         yield await _published(connection, sight.asked.project)
