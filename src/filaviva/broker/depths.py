@@ -1,7 +1,8 @@
-"""Look how many messages are ready on queues, and whether the queues exist."""
+"""Look how many messages are ready on queues, who consumes them, and whether they exist."""
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from filaviva.broker.connection import (
     NOT_FOUND,
@@ -17,6 +18,14 @@ from filaviva.broker.topology import Topology
 from filaviva.errors import Unreachable
 
 _PATIENCE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How a queue stands on the broker."""
+
+    ready: int
+    consumers: int
 
 
 class QueueDepths:
@@ -35,21 +44,28 @@ class QueueDepths:
 
         Raises `Unreachable` when the broker does not answer.
         """
-        names = {self._topology.work(queue): queue for queue in queues}
-        found = await self.waiting(names)
-        return {names[name]: count for name, count in found.items()}
+        names = {queue: self._topology.work(queue) for queue in queues}
+        found = await self.waiting(names.values())
+        return {queue: found[name] for queue, name in names.items() if name in found}
 
     async def waiting(self, names: Collection[str]) -> Mapping[str, int]:
         """Give the same of queues by their names on the broker."""
+        return {name: depth.ready for name, depth in (await self.of(names)).items()}
+
+    async def of(self, names: Collection[str]) -> Mapping[str, Depth]:
+        """Give how each of these queues stands that exists, by their names on the broker.
+
+        Raises `Unreachable` when the broker does not answer.
+        """
         connection = await self._connected()
-        found: dict[str, int] = {}
+        found: dict[str, Depth] = {}
         channel: Channel | None = None
         for name in sorted(names):
             if channel is None or channel.is_closed:
                 channel = await open_channel(connection, confirms=False)
-            count = await _count(channel, name)
-            if count is not None:
-                found[name] = count
+            depth = await _depth(channel, name)
+            if depth is not None:
+                found[name] = depth
         if channel is not None:
             await close(channel)
         return found
@@ -70,7 +86,7 @@ class QueueDepths:
         return self._connection
 
 
-async def _count(channel: Channel, name: str) -> int | None:
+async def _depth(channel: Channel, name: str) -> Depth | None:
     """Ask for one queue; None when there is none, and the broker has closed the channel."""
     try:
         with client_errors():
@@ -80,4 +96,4 @@ async def _count(channel: Channel, name: str) -> int | None:
         if channel.is_closed and closure(channel).code == NOT_FOUND:
             return None
         raise
-    return declared.message_count or 0
+    return Depth(declared.message_count or 0, declared.consumer_count or 0)

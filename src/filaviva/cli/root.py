@@ -26,6 +26,7 @@ class Commands(Deferred):
             "Run the embedded stack: every service as its own process.",
         ),
         "doctor": ("filaviva.cli.doctor:app", "Say what is wrong, and the next step."),
+        "top": ("filaviva.cli.top:app", "Show what waits, runs and is stuck, now."),
         "jobs": ("filaviva.cli.jobs:app", "Submit jobs and see what became of them."),
         "schedules": ("filaviva.cli.schedules:app", "Submit jobs by the calendar."),
         "callbacks": ("filaviva.cli.callbacks:app", "Show what receivers verify callbacks with."),

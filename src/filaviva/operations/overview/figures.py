@@ -122,6 +122,11 @@ class Rate:
         return self.succeeded + self.failed + self.canceled
 
     @property
+    def usd(self) -> Decimal:
+        """What the work costs a minute, to a hundredth of a cent."""
+        return round(Decimal(self.usd_per_minute), 4)
+
+    @property
     def failing(self) -> float | None:
         """Share of the attempts that failed; None where none ended."""
         ended = self.succeeded + self.failed + self.retried
@@ -190,8 +195,3 @@ class Overview:
         names = Rate.__dataclass_fields__.keys() - {"queue", "type"}
         sums = {name: sum(getattr(each, name) for each in chosen) for name in names}
         return Rate(queue or "", "", **sums)
-
-    @property
-    def usd_per_minute(self) -> Decimal:
-        """What the work costs now, to a hundredth of a cent."""
-        return round(Decimal(self.rate().usd_per_minute), 4)
