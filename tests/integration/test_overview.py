@@ -231,3 +231,47 @@ async def test_only_what_was_chosen_is_told(jobs: Jobs) -> None:
     assert (by_queue.workers, len(by_queue.running)) == ([], 1)
     assert [(each.name, each.waiting) for each in by_type.queues] == [("llm", Count(1))]
     assert by_type.running == []
+
+
+_MANY = """
+INSERT INTO filaviva.jobs (id, tenant, type, version, queue, state, max_attempts, payload,
+    fingerprint, idempotency_key, correlation_id, not_before)
+SELECT filaviva.uuid7(), 'default', 'invoice.extract', 1, 'llm',
+    CASE n % 2 WHEN 0 THEN 'queued' ELSE 'succeeded' END, 5, '{}', '', n, '',
+    CASE n % 4 WHEN 0 THEN now() + interval '1 h' END
+FROM generate_series(1, 12000) AS n;
+INSERT INTO filaviva.failure_groups (id, fingerprint, reason, message)
+VALUES (filaviva.uuid7(), 'f', 'terminal', 'm');
+INSERT INTO filaviva.dead_letters (id, reason, group_id)
+SELECT filaviva.uuid7(), 'terminal', id FROM filaviva.failure_groups, generate_series(1, 3000);
+INSERT INTO filaviva.outbox (exchange, routing_key, message_id, type, data)
+SELECT 'filaviva.jobs', 'llm', n, 't', '{}' FROM generate_series(1, 3000) AS n
+"""
+_READ = """
+SELECT relname::text AS name, seq_tup_read + idx_tup_fetch AS rows
+FROM pg_stat_xact_user_tables WHERE schemaname = 'filaviva'
+"""
+
+
+@pytest.mark.usefixtures("contracts")
+async def test_a_look_reads_the_same_few_rows_however_many_there_are(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in (overview.waiting, overview.pace, overview.resting):
+        monkeypatch.setattr(part, "MOST", 200)
+    for statement in _MANY.split(";"):
+        await jobs.all(statement)
+
+    some = Count(200, more=True)
+
+    for statistics in ("SELECT 1", "ANALYZE filaviva.jobs, filaviva.outbox, filaviva.dead_letters"):
+        await jobs.all(statistics)
+        await jobs.engine.dispose()  # new sessions plan anew
+        async with jobs.engine.begin() as connection:
+            found = await overview.look(connection, Chosen())
+            read = await connection.exec_driver_sql(_READ)
+            rows = {row.name: row.rows for row in read}
+
+        assert (found.letters.open, found.outbox.pending) == (some, some)
+        assert rows["jobs"] < 1000
+        assert max(rows["dead_letters"], rows["outbox"]) < 1000

@@ -20,7 +20,7 @@ from filaviva.database import connect
 from filaviva.errors import ConfigurationError
 from filaviva.operations.overview import shown
 from filaviva.operations.overview.figures import Chosen
-from filaviva.settings import BrokerSettings, FromEnvironment, PostgresSettings, read
+from filaviva.settings import BrokerSettings, FromEnvironment, read
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -29,11 +29,10 @@ _WIDE, _LONG = 200, 10_000
 _PATIENCE: Final = 5.0
 
 
-class TopSettings(FromEnvironment):
-    """Where to look; without a broker it is left out."""
+class BrokerAlone(FromEnvironment):
+    """What is needed to look at the broker."""
 
-    postgres: PostgresSettings
-    broker: BrokerSettings | None = None
+    broker: BrokerSettings
 
 
 @app.command()
@@ -90,15 +89,16 @@ async def _once(chosen: Chosen, console: Console, sort: str, *, json: bool) -> N
 
 @asynccontextmanager
 async def _looking(chosen: Chosen) -> AsyncIterator[tuple[Looking, str]]:
-    settings = read(TopSettings, environment())
-    url = settings.postgres.url.get_secret_value()
+    given = environment()
+    url = read(acting.DatabaseSettings, given).postgres.url.get_secret_value()
     try:
         engine = connect(url, name="filaviva-top", size=1, patience=_PATIENCE)
     except ValueError as wrong:
         raise ConfigurationError(f"FILAVIVA_POSTGRES__URL: {wrong}") from None
     depths = None
-    if settings.broker is not None:
-        depths = QueueDepths(settings.broker.url.get_secret_value(), name="filaviva top")
+    if any(given.get(f"FILAVIVA_BROKER__URL{ending}") for ending in ("", "_FILE")):
+        broker = read(BrokerAlone, given).broker.url.get_secret_value()
+        depths = QueueDepths(broker, name="filaviva top")
     try:
         yield Looking(engine, depths, chosen), url
     finally:

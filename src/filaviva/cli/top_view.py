@@ -150,7 +150,7 @@ def _queue(queue: Queue, seen: Seen) -> list[Cell]:
         Cell(queue.name, "" if queue.workers else "red" if queue.oldest else "dim"),
         _count(queue.waiting),
         Cell(ago(queue.oldest.seconds), _late(queue.oldest.seconds)) if queue.oldest else _NONE,
-        Cell(f"{queue.running.number}/{queue.slots}"),
+        Cell(f"{queue.running}/{queue.slots}"),
         _count(queue.letters, "red"),
         _NONE if failing is None else Cell(f"{failing:.1%}", _much(failing)),
         _count(queue.paused),
@@ -257,10 +257,7 @@ def _job(job: Running) -> list[Cell]:
 
 
 def _count(count: Count, style: str = "") -> Cell:
-    if not count.number:
-        return _NONE
-    sure = "+" if count.more else ""
-    return Cell(f"{'~' if count.about else ''}{count.number:,}{sure}", style)
+    return Cell(str(count), style) if count.number else _NONE
 
 
 def _per_second(value: float) -> Cell:

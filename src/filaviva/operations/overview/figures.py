@@ -31,6 +31,9 @@ class Count:
     more: bool = False
     about: bool = False
 
+    def __str__(self) -> str:
+        return f"{'~' if self.about else ''}{self.number:,}{'+' if self.more else ''}"
+
     def __add__(self, other: "Count") -> "Count":
         return Count(self.number + other.number, self.more or other.more, self.about or other.about)
 

@@ -72,7 +72,7 @@ def _queues(seen: Overview, depths: Depths) -> Iterator[Stuck]:
         yield from _queue(queue, depths.get(_TOPOLOGY.work(queue.name)))
         for reason, count in queue.parked.items():
             if reason not in _PATIENT:
-                what = f"{count.number} job(s) are parked: {reason}"
+                what = f"{count} job(s) are parked: {reason}"
                 step = "deploy workers that can read them: they are released by themselves"
                 yield Stuck("look", f"queue {queue.name}", what, step)
 
@@ -81,7 +81,7 @@ def _queue(queue: Queue, depth: Depth | None) -> Iterator[Stuck]:
     where, oldest = f"queue {queue.name}", queue.oldest
     if oldest is None:
         return
-    waits = f"{queue.waiting.number} wait, the oldest for {ago(oldest.seconds)}"
+    waits = f"{queue.waiting} wait, the oldest for {ago(oldest.seconds)}"
     if not queue.workers:
         run = f"run `FILAVIVA_WORKER__QUEUES={queue.name} filaviva run worker` with its app"
         yield Stuck("stuck", where, f"{waits}, and no worker serves it", run)
@@ -128,7 +128,7 @@ def _in_step(job: Running) -> str:
 def _messages(seen: Overview, _depths: Depths) -> Iterator[Stuck]:
     box = seen.outbox
     if box.oldest_seconds is not None and box.oldest_seconds > LATE:
-        what = f"{box.pending.number} message(s) lie, the oldest for {ago(box.oldest_seconds)}"
+        what = f"{box.pending} message(s) lie, the oldest for {ago(box.oldest_seconds)}"
         step = "see that the broker is up and a service runs: any service's relay takes them there"
         yield Stuck("stuck", "outbox", what, step)
     if box.parked:
@@ -139,6 +139,6 @@ def _messages(seen: Overview, _depths: Depths) -> Iterator[Stuck]:
 def _letters(seen: Overview, _depths: Depths) -> Iterator[Stuck]:
     for cause in seen.letters.causes:
         said = " ".join(filter(None, (cause.code, cause.message)))
-        what = f"{cause.letters.number} dead letter(s), {cause.type or 'unknown'}: {said}"
+        what = f"{cause.letters} dead letter(s), {cause.type or 'unknown'}: {said}"
         step = f"`filaviva dlq list --group {cause.group_id}`"
         yield Stuck("look", "dead letters", what, step)
