@@ -1,6 +1,6 @@
 # `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-unit test-oldest test-all lint types imports contracts servers browser bench pins clean
+.PHONY: help setup demo dev test test-unit test-oldest test-all lint types imports contracts servers browser bench drill pins clean
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -59,6 +59,9 @@ browser: ## install the browser that `make test-all` drives
 
 bench: setup ## measure, with raw loops as the yardstick
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks
+
+drill: setup ## cut a provider for two minutes on the stack that runs here (else on one of its own)
+	@$(BIN)/filaviva drill --start --app invoices.app:app --yes
 
 pins: setup ## compile requirements/all.txt anew (needs uv)
 	@deploy/local/pins.sh

@@ -23,6 +23,8 @@ _NAMES: Final = {
     _BROKER: "broker",
     "FILAVIVA_BROKER__MANAGEMENT_URL": "brokerManagement",
     "FILAVIVA_LINKS__BASE_URL": "api",
+    "FILAVIVA_DRILL__API_URL": "api",
+    "FILAVIVA_DRILL__PROVIDER_URL": "drillProvider",
 }
 
 
@@ -39,6 +41,16 @@ def environment() -> dict[str, str]:
     if from_files or any(running.get(name) != url for name, url in named.items()):
         return given
     return {**running, **{name: value for name, value in given.items() if value}}
+
+
+def metrics(postgres: str) -> Mapping[str, list[str]]:
+    """Give where the metrics of the stack in this folder are, if this is its database."""
+    try:
+        facts = json.loads(_FACTS.read_text(encoding="utf-8"))
+        found: Mapping[str, list[str]] = facts["metrics"] if facts["postgres"] == postgres else {}
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+    return found
 
 
 def _running() -> Mapping[str, str]:

@@ -27,6 +27,10 @@ class Commands(Deferred):
         ),
         "doctor": ("filaviva.cli.doctor:app", "Say what is wrong, and the next step."),
         "top": ("filaviva.cli.top:app", "Show what waits, runs and is stuck, now."),
+        "drill": (
+            "filaviva.cli.drill:app",
+            "Cut a provider on the running stack and check what is promised about it.",
+        ),
         "jobs": ("filaviva.cli.jobs:app", "Submit jobs and see what became of them."),
         "schedules": ("filaviva.cli.schedules:app", "Submit jobs by the calendar."),
         "callbacks": ("filaviva.cli.callbacks:app", "Show what receivers verify callbacks with."),

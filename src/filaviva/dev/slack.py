@@ -65,6 +65,6 @@ def _text(part: Any) -> str:
     if isinstance(part, list):
         return "\n".join(filter(None, map(_text, part)))
     if isinstance(part, dict):
-        shown = ("text", "fallback", "blocks", "attachments", "fields", "elements")
+        shown = ("title", "text", "fallback", "blocks", "attachments", "fields", "elements")
         return "\n".join(filter(None, (_text(part[key]) for key in shown if key in part)))
     return ""
