@@ -17,4 +17,5 @@ pytest_plugins = [
     "fixtures.otlp",
     "fixtures.spans",
     "fixtures.typescript",
+    "fixtures.outbox",
 ]

@@ -13,12 +13,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from filaviva import service
 from filaviva.broker.publisher import Publisher
+from filaviva.client import Client
 from filaviva.database import connect
 from filaviva.database.transaction import DATABASE_ERRORS, code, said, transact, words
 from filaviva.errors import ConfigurationError
 from filaviva.relay import Relay
 from filaviva.relay_meter import Meter
 from filaviva.service import LoopLag, serve, wait
+from filaviva.service_contents import Putting
 from filaviva.service_outbox import DEFINITION, NAME, OF_A_SERVICE
 from filaviva.settings import Settings
 from filaviva.telemetry.endpoint import Endpoint
@@ -29,7 +31,11 @@ log = structlog.get_logger("filaviva")
 METRICS_PORT: Final = 9106
 # Nobody tells us of a commit: this is how late an event leaves at most.
 _PAUSE: Final = timedelta(seconds=0.25)
-_PRESENT: Final = "SELECT to_regclass($1) IS NOT NULL"
+_PRESENT: Final = """
+SELECT to_regclass($1) IS NOT NULL AS present, EXISTS (
+    SELECT FROM pg_trigger WHERE tgrelid = to_regclass($1) AND tgname = 'filaviva_outbox_large')
+    AS current
+"""
 # CREATE … IF NOT EXISTS of two at once fails for one of them.
 _ALONE: Final = "SELECT pg_advisory_xact_lock(x'66696c61'::int)"
 _NO_RIGHT: Final = "42501"
@@ -47,43 +53,67 @@ async def relay(settings: Settings, stop: asyncio.Event) -> None:
         settings.broker.url.get_secret_value(),
         confirm_timeout=settings.broker.confirm_timeout_seconds,
     )
-    await make_table(engine, stop)
+    current = await make_table(engine, stop)
     relaying = Relay(
         engine, publisher, pause=_PAUSE, listener=Meter(metrics), table=OF_A_SERVICE, lanes=0
     )
     watch = Watch(engine, metrics)
+    contents = settings.contents
+    clients = {
+        tenant: Client(contents.api, key.get_secret_value(), patience=0)
+        for tenant, key in contents.keys.items()
+        if contents.api
+    }
+    putting = [Putting(engine, clients)] if current else []
 
     async def problems() -> list[str]:
         return [*watch.problems, *publisher.problems()]
 
     port = settings.metrics.port or METRICS_PORT
     endpoint = Endpoint(metrics.registry, problems, host=settings.metrics.host, port=port)
-    await serve(relaying, publisher, watch, endpoint, LoopLag(metrics), stop=stop)
+    await serve(relaying, *putting, publisher, watch, endpoint, LoopLag(metrics), stop=stop)
     await publisher.close()
+    for client in clients.values():
+        await client.close()
     await engine.dispose()
 
 
-async def make_table(engine: AsyncEngine, stop: asyncio.Event) -> None:
-    """Make the outbox where it is missing; wait for a database that is away."""
+async def make_table(engine: AsyncEngine, stop: asyncio.Event) -> bool:
+    """Make the outbox where it is missing; wait for a database that is away.
+
+    False: it is an earlier release's, and this user may not change it: it takes no large events.
+    """
     while not stop.is_set():
+        present = False
         try:
-            await transact(engine, _make)
+            present, current = await transact(engine, _found)
+            if not current:
+                await transact(engine, _make)
         except DATABASE_ERRORS as refused:
-            if code(refused) == _NO_RIGHT:
+            if code(refused) != _NO_RIGHT:
+                log.warning("the outbox waits for the database", why=said(refused))
+                await wait(stop, 1)
+                continue
+            if not present:
                 raise ConfigurationError(
                     f"there is no table {NAME}, and this user may not make it "
                     f"({words(refused)}): run `filaviva outbox-table | psql`"
                 ) from refused
-            log.warning("the outbox waits for the database", why=said(refused))
-            await wait(stop, 1)
+            log.warning("the outbox takes no large events", next="filaviva outbox-table | psql")
+            return False
         else:
-            return
+            return True
+    return False
+
+
+async def _found(connection: AsyncConnection) -> tuple[bool, bool]:
+    found = (await connection.exec_driver_sql(_PRESENT, (NAME,))).one()
+    return found.present, found.current
 
 
 async def _make(connection: AsyncConnection) -> None:
-    found = await connection.exec_driver_sql(_PRESENT, (NAME,))
-    if found.scalar():
-        return
+    # Whoever waits for the table behind us must not wait for long: it is tried again.
+    await connection.exec_driver_sql("SET LOCAL lock_timeout = '2s'")
     await connection.exec_driver_sql(_ALONE)
     for statement in DEFINITION:
         await connection.exec_driver_sql(statement)

@@ -1,8 +1,9 @@
 """The outbox of any service: events that leave with its own transaction, in its own database.
 
 Before: an event and an open session. After: a row that shares the fate of the service's own writes;
-`filaviva run relay` publishes it. May happen twice: a row may be published again after a crash,
-with the same id, and every handler knows what it has had.
+`filaviva run relay` publishes it. What is too large for a message it first puts where the workers
+find it. May happen twice: a row may be published again after a crash, with the same id, and every
+handler knows what it has had.
 """
 
 from collections.abc import Generator
@@ -24,28 +25,65 @@ from filaviva.outbox import OutboxTable
 from filaviva_contracts import Contract, wire_type
 
 NAME: Final = "filaviva_outbox"
+# As much as a job may have; beyond what a message carries it goes by reference.
+LARGEST: Final = 256 * 1024
+
+# What a message cannot carry is nothing for the relay (nor for one of an earlier release) until its
+# content is put: the trigger hides it, whoever wrote the row. Attributes that are no object cannot
+# name a content. PostgreSQL writes spaces that nobody sent: that is the room above LARGEST.
+_SIZE: Final = """\
+octet_length(data::text) <= 60000 OR (put_at IS NOT NULL AND octet_length(data::text) <= 600000)"""
 
 # One statement after the other, each to be run as often as one likes.
 DEFINITION: Final = (
-    """\
+    f"""\
 CREATE TABLE IF NOT EXISTS filaviva_outbox (
     id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     event_id        text NOT NULL DEFAULT gen_random_uuid()::text
                     CHECK (octet_length(event_id) BETWEEN 1 AND 200),
     source          text NOT NULL DEFAULT '/' || current_database(),
     type            text NOT NULL CHECK (type ~ '\\.v[1-9][0-9]*$' AND octet_length(type) <= 200),
-    data            jsonb NOT NULL CHECK (octet_length(data::text) <= 60000),
-    attributes      jsonb NOT NULL DEFAULT '{}',  -- more of CloudEvents: subject, time, extensions
+    data            jsonb NOT NULL,
+    attributes      jsonb NOT NULL DEFAULT '{{}}',  -- more of CloudEvents: subject, time
     correlation_id  text CHECK (octet_length(correlation_id) <= 200),
     traceparent     text,
     locked_until    timestamptz NOT NULL DEFAULT clock_timestamp(),
     tries           integer NOT NULL DEFAULT 0,
     parked_at       timestamptz,
     error           text,
-    created_at      timestamptz NOT NULL DEFAULT clock_timestamp()
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    put_at          timestamptz,  -- when its data is put elsewhere; null: it is, or need not be
+    CONSTRAINT filaviva_outbox_size CHECK ({_SIZE})
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000)
 """,
     "CREATE INDEX IF NOT EXISTS filaviva_outbox_due ON filaviva_outbox (locked_until)\n",
+    # From here on: what a table of an earlier release lacks.
+    "ALTER TABLE filaviva_outbox ADD COLUMN IF NOT EXISTS put_at timestamptz\n",
+    f"""\
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_constraint WHERE conname = 'filaviva_outbox_size'
+            AND conrelid = 'filaviva_outbox'::regclass) THEN
+        ALTER TABLE filaviva_outbox DROP CONSTRAINT IF EXISTS filaviva_outbox_data_check,
+            ADD CONSTRAINT filaviva_outbox_size CHECK ({_SIZE});
+    END IF;
+END $$
+""",
+    """\
+CREATE INDEX IF NOT EXISTS filaviva_outbox_to_put ON filaviva_outbox (put_at)
+WHERE put_at IS NOT NULL
+""",
+    """\
+CREATE OR REPLACE FUNCTION filaviva_outbox_large() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    NEW.put_at := clock_timestamp();
+    NEW.locked_until := 'infinity';
+    RETURN NEW;
+END $$
+""",
+    """\
+CREATE OR REPLACE TRIGGER filaviva_outbox_large BEFORE INSERT ON filaviva_outbox FOR EACH ROW
+WHEN (octet_length(NEW.data::text) > 60000 AND jsonb_typeof(NEW.attributes) = 'object')
+EXECUTE FUNCTION filaviva_outbox_large()
+""",
 )
 
 OF_A_SERVICE: Final = OutboxTable(
@@ -141,11 +179,10 @@ def _json(text: str) -> Any:
 
 def _storable(event: Contract) -> str:
     text = event.model_dump_json()
-    if len(text.encode()) > events.LARGEST:
+    if len(text.encode()) > LARGEST:
         raise ValueError(
-            f"{event.contract_type}: found {len(text.encode())} bytes, expected at most "
-            f"{events.LARGEST}: publish it with POST /v1/events, which takes more, or put large "
-            "content elsewhere"
+            f"{event.contract_type}: found {len(text.encode())} bytes, expected at most {LARGEST}: "
+            "put large content elsewhere, and refer to it (filaviva.File)"
         )
     try:
         canonical.parse(text)

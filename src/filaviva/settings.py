@@ -220,13 +220,38 @@ class EventSettings(Group):
     @field_validator("tenants", mode="before")
     @classmethod
     def _parse(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        try:
-            return json.loads(value)
-        except ValueError:
-            message = 'JSON such as {"billing": ["acme"]}'
-            raise ValueError(message) from None
+        return _json(value, such_as='{"billing": ["acme"]}')
+
+
+class ContentsSettings(Group):
+    api: str = Field(
+        default="",
+        description="the producer, where `filaviva run relay` puts what is too large for a message",
+    )
+    keys: dict[str, SecretStr] = Field(
+        default={},
+        description="its API keys (`jobs:write`) by tenant, as JSON: "
+        '{"default": "fv_…", "acme": "fv_…"}',
+    )
+
+    @field_validator("api")
+    @classmethod
+    def _absolute(cls, url: str) -> str:
+        return _web(url).rstrip("/")
+
+    @field_validator("keys", mode="before")
+    @classmethod
+    def _parse(cls, value: object) -> object:
+        return _json(value, such_as='{"default": "fv_…"}')
+
+
+def _json(value: object, *, such_as: str) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError(f"JSON such as {such_as}") from None
 
 
 Days = Annotated[float, Field(gt=0, le=36_500)]
@@ -333,6 +358,7 @@ class Settings(FromEnvironment):
     callbacks: CallbackSettings = CallbackSettings()
     drill: DrillSettings = DrillSettings()
     events: EventSettings = EventSettings()
+    contents: ContentsSettings = ContentsSettings()
 
 
 S = TypeVar("S", bound=FromEnvironment)

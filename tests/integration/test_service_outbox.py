@@ -1,11 +1,7 @@
 """Events leave with a service's own transaction, whatever becomes of the relay."""
 
-import asyncio
 import json
-import os
 import signal
-import sys
-from collections.abc import AsyncIterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -16,15 +12,12 @@ from sqlalchemy.orm import Session
 
 from filaviva import Contract, NotPublished, Outbox, Publisher
 from filaviva.broker.apply import apply
-from filaviva.broker.messages import CONFIRMED, Outgoing, Published
 from filaviva.broker.topology import Topology
-from filaviva.database import connect
 from filaviva.relay import Relay
-from filaviva.relaying import make_table
 from filaviva.service_outbox import OF_A_SERVICE
 from filaviva_contracts import Envelope
 from fixtures.amqp import drained, ready
-from fixtures.journey import free_port
+from fixtures.outbox import Taking, count, relay
 from fixtures.waiting import until
 
 TOPOLOGY = Topology()
@@ -35,33 +28,6 @@ DECLARATIONS = TOPOLOGY.declarations(["llm"], [("order.paid.v1", "llm")])
 class Paid(Contract, type="order.paid", version=1):
     order: int
     total: Decimal = Decimal("0.10")
-
-
-@pytest.fixture
-async def shop(empty_database: str) -> AsyncIterator[AsyncEngine]:
-    """The database of a service that has its outbox in it."""
-    engine = connect(empty_database, name="shop", size=3)
-    await make_table(engine, asyncio.Event())
-    yield engine
-    await engine.dispose()
-
-
-async def count(engine: AsyncEngine) -> int:
-    async with engine.begin() as connection:
-        found = await connection.scalar(text("SELECT count(*) FROM filaviva_outbox"))
-        return int(found or 0)
-
-
-async def relay(database: str, vhost: str, **environment: str) -> asyncio.subprocess.Process:
-    settings = {
-        "FILAVIVA_BROKER__URL": vhost,
-        "FILAVIVA_METRICS__PORT": str(free_port()),
-        **environment,
-    }
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "filaviva.cli", "run", "relay", "--postgres", database,
-        env={**os.environ, **settings},
-    )  # fmt: skip
 
 
 async def test_an_event_shares_the_fate_of_its_transaction(shop: AsyncEngine) -> None:
@@ -104,27 +70,10 @@ async def test_what_could_not_be_published_is_refused_before_it_is_written(
         name: str
 
     async with AsyncSession(shop) as session:
-        with pytest.raises(ValueError, match="expected at most 65536"):
-            Outbox(session).add(Named(name="x" * 70_000))
+        with pytest.raises(ValueError, match="expected at most 262144"):
+            Outbox(session).add(Named(name="x" * 270_000))
         with pytest.raises(ValueError, match=r"order\.named"):
             Outbox(session).add(Named(name="a\x00b"))
-
-
-class Taking:
-    """A broker that takes everything."""
-
-    healthy = True
-
-    def __init__(self) -> None:
-        self.taken: list[Outgoing] = []
-
-    async def connect(self) -> None:
-        """Be there."""
-
-    async def publish(self, messages: Sequence[Outgoing], **_: Any) -> list[Published]:
-        """Take them."""
-        self.taken += messages
-        return [CONFIRMED for _ in messages]
 
 
 @pytest.mark.parametrize("wrong", ["[1]", '"x"', '{"time": "yesterday"}', '{"time": [1]}'])

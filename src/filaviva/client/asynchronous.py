@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import httpx2
 from pydantic import TypeAdapter
 
-from filaviva.client.refusals import Conflict, JobCanceled, JobFailed
+from filaviva.client.refusals import Conflict, Forbidden, JobCanceled, JobFailed
 from filaviva.client.streaming import follow
 from filaviva.client.submission import Options, body, plain
 from filaviva.client.transport import Transport, dumps, loads
@@ -85,10 +85,17 @@ class Client:
         told = loads(answer.content)
         return Job(self, told["jobId"], result, duplicate=told["duplicate"])
 
-    async def put_content(self, content: Any) -> str:
-        """Keep data that is too large for a message; give the `dataref` of an event with it."""
-        answer = await self._transport.call("POST", "/v1/contents", body=content)
-        return str(loads(answer.content)["dataref"])
+    async def put_content(self, content: Any, *, tenant: str | None = None) -> str:
+        """Keep data that is too large for a message; give the `dataref` of an event with it.
+
+        Forbidden if the event is meant to be of a tenant that this API key does not belong to: its
+        workers would not find the content.
+        """
+        told = loads((await self._transport.call("POST", "/v1/contents", body=content)).content)
+        if tenant not in (None, told["tenant"]):
+            detail = f"the API key is of tenant {told['tenant']!r}, expected one of {tenant!r}"
+            raise Forbidden("forbidden", detail, status=403)
+        return str(told["dataref"])
 
     def job(self, job_id: UUID | str, *, result: type[T] | Any = Any) -> "Job[T]":
         """Take up a job that was submitted before; nothing is asked yet."""

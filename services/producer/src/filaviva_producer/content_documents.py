@@ -8,10 +8,14 @@ _NAME: Final = f"sha256-{'0f' * 32}"
 _KEPT: Final[dict[str, Any]] = {
     "title": "Content",
     "type": "object",
-    "required": ["dataref", "size"],
+    "required": ["dataref", "size", "tenant"],
     "properties": {
         "dataref": {"type": "string", "examples": [f"/v1/contents/{_NAME}"]},
         "size": {"type": "integer", "description": "bytes"},
+        "tenant": {
+            "type": "string",
+            "description": "whose it is: only events of this tenant find it",
+        },
     },
 }
 

@@ -67,7 +67,7 @@ class Contents:
             return await contents.keep(connection, writer.tenant, body.decode(), value)
 
         kept = await transact(self.engine, work)
-        shown = {"dataref": kept.dataref, "size": kept.size}
+        shown = {"dataref": kept.dataref, "size": kept.size, "tenant": writer.tenant}
         return ExactResponse(shown, 201, {"Location": kept.dataref})
 
     async def get(self, reader: Reader, name: str) -> Response:
