@@ -104,6 +104,6 @@ async def processes(connection: AsyncConnection) -> list[Process]:
 
 # Ids of jobs grow with time (UUIDv7: 48 bits of milliseconds first): the smallest of a week ago.
 LATELY: Final = (
-    "(lpad(to_hex((extract(epoch FROM clock_timestamp() - interval '7 days') * 1000)::bigint),"
+    "(lpad(to_hex((extract(epoch FROM now() - interval '7 days') * 1000)::bigint),"
     " 12, '0') || repeat('0', 20))::uuid"
 )
