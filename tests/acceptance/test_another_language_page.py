@@ -198,6 +198,39 @@ async def an_answer_of_the_endpoint_is_the_attempts_outcome(ground: Ground) -> N
     await until(refused)
 
 
+async def submitted(ground: Ground, key: str, copies: int) -> str:
+    """Submit the printing of many copies; give the job's path."""
+    body = {"type": "receipt.send", "data": {"orderId": key, "copies": copies}}
+    headers = {"Idempotency-Key": key}
+    answer = await ground.journey.call("producer", "POST", "/v1/jobs", json=body, headers=headers)
+    return str(answer.json()["statusUrl"])
+
+
+async def the_endpoint_tells_its_progress_and_stops_when_it_is_canceled(ground: Ground) -> None:
+    path = await submitted(ground, "many", 1000)
+
+    async def job() -> Any:
+        return (await ground.journey.call("producer", "GET", path)).json()
+
+    async def printing() -> bool:
+        progress = (await job())["progress"] or {"total": None}
+        return bool(progress["total"] == 1000 and progress["succeeded"] >= 2)
+
+    async def canceled() -> bool:
+        return bool((await job())["status"] == "canceled")
+
+    await until(printing)
+    await ground.journey.call("producer", "POST", f"{path}/cancel")
+    await until(canceled)
+    printed = "SELECT max(n) FROM (SELECT count(*) AS n FROM copies GROUP BY key) AS each_one"
+    before = await ground.service.fetchval(printed)
+    await submitted(ground, "few", 5)
+    await ground.found("SELECT count(*) FROM receipts WHERE number = 'R-few'", 1)
+    # Another five were printed meanwhile: of the first one at most that which was in the printer.
+    assert await ground.service.fetchval(printed) <= before + 1
+    assert await ground.service.fetchval("SELECT count(*) FROM receipts") == 2
+
+
 async def what_is_refused_is_a_dead_letter(ground: Ground) -> None:
     await publish(ground.journey.vhost, b"hello")
 
@@ -244,8 +277,9 @@ async def test_the_page_is_true(ground: Ground) -> None:
     ):
         await each_program_does_its_work(ground)
         await an_answer_of_the_endpoint_is_the_attempts_outcome(ground)
+        await the_endpoint_tells_its_progress_and_stops_when_it_is_canceled(ground)
         await what_is_refused_is_a_dead_letter(ground)
         await large_data_is_fetched(ground)
         await outages_lose_nothing(ground)
 
-    assert await ground.journey.value("SELECT count(*) FROM filaviva.jobs") == 8
+    assert await ground.journey.value("SELECT count(*) FROM filaviva.jobs") == 10

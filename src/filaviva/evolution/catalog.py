@@ -83,7 +83,7 @@ def catalog(app: App | None, modules: Iterable[str] = ()) -> Catalog:
 
 
 def _of_handler(handler: Handler) -> Defined:
-    # What the handlers of an event return is nobody's contract: the publisher never sees it.
+    # What the handlers of an event return is nobody's contract: nobody has asked for it (0019).
     result = handler.returns.schema if handler.event is None else None
     return Defined(
         contract=handler.contract, schema=_schema(handler.contract), result_schema=result
