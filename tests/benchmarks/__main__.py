@@ -58,7 +58,9 @@ async def submit(servers: Servers, kind: str, total: int) -> None:
     await engine.dispose()
 
 
-async def drain_jobs(servers: Servers, kind: str, total: int) -> dict[str, float]:
+async def drain_jobs(
+    servers: Servers, kind: str, total: int, *, module: str = "filaviva_worker"
+) -> dict[str, float]:
     """Let one worker process work off what waits; give seconds and CPU."""
     await reset(servers)
     await submit(servers, kind, total)
@@ -67,7 +69,7 @@ async def drain_jobs(servers: Servers, kind: str, total: int) -> dict[str, float
         FILAVIVA_WORKER__QUEUES=f"bench-{kind}", FILAVIVA_WORKER__CONCURRENCY="500"
     )
     done = "SELECT count(*) FROM filaviva.jobs WHERE state = 'succeeded'"
-    with service("filaviva_worker", environment) as process:
+    with service(module, environment) as process:
         worker = psutil.Process(process.pid)
         # What it costs to load the app is no cost of a job.
         await until(connection, "SELECT count(*) FROM filaviva.attempts", 1, every=0.01)

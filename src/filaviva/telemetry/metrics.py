@@ -16,6 +16,7 @@ from prometheus_client import (
     ProcessCollector,
 )
 
+from filaviva.telemetry.counter import LoopCounter
 from filaviva.telemetry.figures import Figures
 from filaviva.telemetry.histogram import LoopHistogram
 from filaviva.telemetry.known import ALWAYS, BY_TYPE, BY_VERSION, Service, combinations
@@ -67,6 +68,9 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"filaviva_{name}", text, labels, registry=self.registry)
 
+    def _loop_counter(self, name: str, text: str, *labels: str) -> LoopCounter:
+        return LoopCounter(f"filaviva_{name}", text, labels, registry=self.registry)
+
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"filaviva_{name}", text, labels, registry=self.registry)
 
@@ -81,10 +85,12 @@ class Metrics:
         self.jobs_submitted = self._counter(
             "jobs_submitted_total", "Submissions by what became of them", "type", "source", "result"
         )
-        self.job_attempts = self._counter(
+        self.job_attempts = self._loop_counter(
             "job_attempts_total", "Ended attempts", "type", "outcome", "error_class"
         )
-        self.jobs_finished = self._counter("jobs_finished_total", "Final states", "type", "state")
+        self.jobs_finished = self._loop_counter(
+            "jobs_finished_total", "Final states", "type", "state"
+        )
         self.attempt_duration = self._histogram(
             "job_attempt_duration_seconds", "From claim to outcome", "type", "outcome"
         )
