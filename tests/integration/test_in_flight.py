@@ -208,8 +208,20 @@ async def test_where_a_handler_was_is_looked_at_too(engine: AsyncEngine) -> None
         (suspected,) = await suspects(connection, EVENTS_2)
 
     assert suspected.queues == (
-        "filaviva.work.mail", "filaviva.work.slow", "filaviva.dead.letters", "filaviva.unroutable"
+        "filaviva.dead.letters", "filaviva.unroutable", "filaviva.work.mail", "filaviva.work.slow"
     )  # fmt: skip
+
+
+async def test_what_another_app_s_handlers_read_is_not_this_one_s_business(
+    engine: AsyncEngine,
+) -> None:
+    other = App("post")
+    other.on_event(Issued1, queue="post", name="stamp")(read)
+    await set_up(engine, other)
+    await set_up(engine, EVENTS_2)
+
+    async with engine.connect() as connection:
+        assert await suspects(connection, EVENTS_2) == []
 
 
 class Emptying:

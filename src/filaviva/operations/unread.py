@@ -19,19 +19,14 @@ from filaviva.operations.in_flight import InFlight, reader
 
 _AGAIN: Final = 0.2
 
-# Events come to where their handlers are, and may still lie where these were. A job's wake-up
-# carries no version, and the job is in the database; only its letter may be on its way.
-_KNOWN: Final = """
-SELECT known.type, known.version, known.app, ARRAY(
-    SELECT DISTINCT home.queue FROM filaviva.contracts AS handler
-    CROSS JOIN LATERAL (VALUES (handler.queue), (handler.inbox_queue)) AS home(queue)
-    WHERE handler.event = known.type AND handler.version = known.version
-        AND home.queue IS NOT NULL ORDER BY 1) AS queues
-FROM (
-    SELECT DISTINCT coalesce(event, type) AS type, version, app FROM filaviva.contracts
-    WHERE deprecated_at IS NULL) AS known
-WHERE known.type NOT LIKE 'filaviva.%'
-ORDER BY known.type, known.version, known.app
+# Events come to where their handler is, and may still lie where it was. A job's wake-up carries no
+# version, and the job is in the database; only its letter may be on its way.
+_HANDLERS: Final = """
+SELECT type, coalesce(event, type) AS carries, version, app,
+    CASE WHEN event IS NULL THEN '{}' ELSE ARRAY[queue, coalesce(inbox_queue, queue)] END AS queues
+FROM filaviva.contracts
+WHERE deprecated_at IS NULL AND queue IS NOT NULL AND type NOT LIKE 'filaviva.%'
+ORDER BY type, version
 """
 
 
@@ -59,12 +54,12 @@ async def suspects(
     There are none where a release reads all that is there: then nobody need look at the broker.
     """
     names, read = topology or Topology(), await reader(connection, app)
-    always = (names.dead_letters, names.unroutable)
-    return [
-        Suspect(row.type, row.version, row.app, (*map(names.work, row.queues), *always))
-        for row in await connection.exec_driver_sql(_KNOWN)
-        if read(row.type, row.version, row.app) == "no"
-    ]
+    found: dict[tuple[str, int, str], set[str]] = {}
+    for row in await connection.exec_driver_sql(_HANDLERS):
+        if read(row.type, row.version, row.app) == "no":
+            queues = found.setdefault((row.carries, row.version, row.app), set())
+            queues |= {names.dead_letters, names.unroutable, *map(names.work, row.queues)}
+    return [Suspect(*key, tuple(sorted(queues))) for key, queues in sorted(found.items())]
 
 
 async def unread(found: Iterable[Suspect], depths: Depths, *, seconds: float) -> list[InFlight]:
