@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from importlib.metadata import version
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -30,7 +30,7 @@ from filaviva.worst import Worst
 log = structlog.get_logger("filaviva")
 
 EVERY_SECONDS: Final = 10.0
-_LAST_SECONDS: Final = 2.0
+_PATIENCE_SECONDS: Final = 2.0
 
 _CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
 # What the server says of this session is what the others of this process are like.
@@ -74,20 +74,18 @@ class Attendance:
         while not stop.is_set():
             await self._try(self.step())
             await wait(stop, EVERY_SECONDS)
-        try:
-            async with asyncio.timeout(_LAST_SECONDS):
-                await self._try(transact(self._engine, self._leave))
-        except TimeoutError:
-            log.info("left without a word; the others will notice")
+        await self._try(transact(self._engine, self._leave))
 
     async def step(self) -> int:
         """Be seen once."""
         await transact(self._engine, self._be_seen)
         return 1
 
-    async def _try(self, work: Any) -> None:
+    async def _try(self, work: Awaitable[object]) -> None:
+        # A server that is frozen must not keep the process from ending.
         try:
-            await work
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await work
         except DATABASE_ERRORS as away:
             log.debug("not seen", why=said(away))
 

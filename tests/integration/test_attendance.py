@@ -2,17 +2,20 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
 
 from filaviva.attendance import Attendance
+from filaviva.database import connect
 from filaviva.service import LoopLag
 from filaviva.settings import Settings, read
 from filaviva.telemetry.endpoint import Endpoint
 from filaviva.telemetry.metrics import Metrics
 from filaviva.worst import Worst
+from fixtures.amqp import Proxy
 from fixtures.retrying import Clock, Jobs
 from fixtures.waiting import until
 
@@ -107,6 +110,22 @@ async def test_who_stops_says_so(attendance: Attendance, jobs: Jobs) -> None:
     await running
 
     assert await jobs.all("SELECT id FROM filaviva.processes WHERE stopped_at IS NOT NULL")
+
+
+async def test_a_database_that_is_frozen_keeps_nobody_from_ending(
+    database: str, settings: Settings, endpoint: Endpoint
+) -> None:
+    async with Proxy(database) as way:
+        engine = connect(way.url, name="test", size=2)
+        seen = Attendance(engine, "worker", settings, endpoint=endpoint, lag=LoopLag(Metrics()))
+        await seen.step()
+        way.silence()
+        stop, began = asyncio.Event(), time.monotonic()
+        stop.set()
+        await seen.run(stop)
+        assert time.monotonic() - began < 5
+        way.cut()
+        await engine.dispose()
 
 
 def test_the_worst_of_the_last_hour_is_remembered_and_then_forgotten() -> None:

@@ -220,6 +220,7 @@ async def test_leases_go_on_while_the_event_loop_is_blocked(database: str, jobs:
         time.sleep(2 * LEASE)  # noqa: ASYNC251 - this loop is blocked for longer than a lease
         assert await left(jobs, job) > 0
         assert it.heart.fresh
+        assert LEASE / 4 < it.heart.gaps.value < LEASE  # what the list for production looks at
 
 
 async def test_a_connection_that_is_cut_is_made_again(database: str, jobs: Jobs) -> None:
@@ -254,6 +255,7 @@ async def test_a_silent_database_makes_the_heart_stale_until_it_answers_again(
         way.resume()
         await until(lambda: it.heart.fresh)
         await renewed(jobs, job)
+        assert it.heart.gaps.value < LEASE  # nobody frees a lease for a database that was away
 
 
 async def test_an_answer_that_comes_late_does_not_make_the_heart_fresh(
@@ -278,6 +280,7 @@ async def test_an_answer_that_comes_late_does_not_make_the_heart_fresh(
             assert not it.heart.fresh
             await asyncio.wait({answered}, timeout=0.01)
         await answered
+        await until(lambda: it.heart.gaps.value > 1.2 * LEASE)
 
 
 async def test_a_stopped_database_ends_nothing_and_the_next_start_renews(tmp_path: Path) -> None:

@@ -90,7 +90,8 @@ class Heartbeat:
         self._lately = lately
         self._draining = False
         self._last_success = time.monotonic()
-        self.gaps = Worst()  # between two successes
+        self.gaps = Worst()  # between two successes, while the database was there
+        self._missed = True  # nothing to compare with yet
         self._ended = threading.Event()
         self._soon = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -144,6 +145,8 @@ class Heartbeat:
                 await self._once(connection)
             except DATABASE_ERRORS as away:
                 log.warning("heartbeat failed", why=said(away))
+                # Leases outlive such a gap: nobody frees them before the database is back for good.
+                self._missed = True
                 if connection is not None:
                     connection.terminate()
                 connection = None
@@ -175,7 +178,9 @@ class Heartbeat:
             rows = await connection.fetch(_RENEW, ids, fences, self._lease)
             for job_id, fence, state in rows:
                 self._tell(job_id, fence, Ending.LOST if state is None else Ending.CANCELED)
-        self.gaps.saw(asked - self._last_success)
+        if not self._missed:
+            self.gaps.saw(asked - self._last_success)
+        self._missed = False
         self._last_success = asked
         await self._be_seen(connection)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -67,7 +68,8 @@ async def examine(url: str, live: Sequence[Process]) -> AsyncIterator[Finding]:
             managers = await _ask(client, "alertmanagers")
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, KeyError) as failed:
         why = f"{type(failed).__name__}: {failed}"[:200]
-        yield unknown("prometheus", f"{url} does not say: {why}", "correct --prometheus URL")
+        where = urlsplit(url).hostname or "what --prometheus names"
+        yield unknown("prometheus", f"{where} does not say: {why}", "correct --prometheus URL")
         return
     for finding in _jobs(targets["activeTargets"], live):
         yield finding
