@@ -143,6 +143,26 @@ async def test_an_event_in_a_letter_has_to_be_read_by_all_its_handlers(morgue: M
     ]
 
 
+async def test_an_event_in_a_letter_is_only_the_business_of_who_has_handled_its_version(
+    morgue: Morgue,
+) -> None:
+    old, new = App("old"), App("new")
+    old.on_event(Issued1, queue="llm", name="thank")(read)
+    new.on_event(Issued, queue="mail", name="stamp")(read)
+    for app in (old, new):
+        await set_up(morgue.engine, app)
+    morgue.contracts["invoice.issued"] = (1, 2)
+    await morgue.file(Sent(body=event("invoice.issued.v1"), headers=died("delivery_limit")))
+
+    (of_new,) = await found(morgue.engine, new)
+    (of_old,) = await found(morgue.engine, old)
+    (gone,) = await found(morgue.engine, App("old"))
+
+    assert (of_new.readable, of_old.readable, gone.readable) == ("other app", "yes", "no")
+    await set_up(morgue.engine, App("old"))  # now nobody reads it: whoever has the event is asked
+    assert {one.readable for one in await found(morgue.engine, new)} == {"no"}
+
+
 async def test_the_gate_closes_with_exit_code_4(traffic: Morgue, database: str) -> None:
     cli = CommandLine(FILAVIVA_POSTGRES__URL=database)
 

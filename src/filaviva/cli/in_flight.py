@@ -123,7 +123,8 @@ def _shown(one: InFlight) -> dict[str, Any]:
         "queue": one.queue,
         "messages": one.messages,
         "oldest": moment(one.oldest),
-        "app": one.app,
+        "app": one.apps[0] if one.apps else None,
+        "apps": list(one.apps),
         "readable": one.readable,
     }
 

@@ -18,8 +18,9 @@ from filaviva_contracts.names import event_of
 
 Readable: TypeAlias = Literal["yes", "upcast", "no", "other app", "unknown"]
 
-# The app of a type is who published it last. A batch is read by nobody: its items are. A letter of
-# a job that waits again (parked, or sent back) is counted as that job.
+# The apps of a version are those who read it or a handler of it; where none does any more, all who
+# have published the type. A batch is read by nobody: its items are. A letter of a job that waits
+# again (parked, or sent back) is counted as that job.
 _FOUND: Final = """
 WITH waiting AS (
     SELECT type, version, queue, created_at AS since, CASE
@@ -36,16 +37,26 @@ WITH waiting AS (
     WHERE letter.status IN ('open', 'replaying') AND letter.type IS NOT NULL
         AND letter.version IS NOT NULL AND (letter.job_id IS NULL OR job.state = 'failed')
     UNION ALL
-    SELECT type, version, NULL, created_at, 'schedule' FROM filaviva.schedules WHERE enabled)
-SELECT waiting.type, waiting.version, waiting.place, waiting.queue, count(*)::bigint AS messages,
-    min(waiting.since) AS oldest, owner.app
-FROM waiting LEFT JOIN LATERAL (
-    SELECT app FROM filaviva.contracts AS known WHERE known.type = waiting.type
-    ORDER BY (known.version = waiting.version) DESC, known.updated_at DESC LIMIT 1) AS owner ON true
-WHERE waiting.type NOT LIKE 'filaviva.%'
-GROUP BY waiting.type, waiting.version, waiting.place, waiting.queue, owner.app
-ORDER BY waiting.type, waiting.version, waiting.place, waiting.queue
+    SELECT type, version, NULL, created_at, 'schedule' FROM filaviva.schedules WHERE enabled),
+counted AS MATERIALIZED (
+    SELECT type, version, place, queue, count(*)::bigint AS messages, min(since) AS oldest
+    FROM waiting WHERE type NOT LIKE 'filaviva.%' GROUP BY type, version, place, queue)
+SELECT counted.*, coalesce(known.readers, known.apps, '{}') AS apps,
+    known.readers IS NOT NULL AS live
+FROM counted CROSS JOIN LATERAL (
+    SELECT array_agg(DISTINCT app ORDER BY app) AS apps, array_agg(DISTINCT app ORDER BY app)
+        FILTER (WHERE version = counted.version AND deprecated_at IS NULL) AS readers
+    FROM filaviva.contracts WHERE counted.type IN (type, event)) AS known
+ORDER BY type, version, place, queue
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Who has published a version, or its type; `live`: they read it now."""
+
+    apps: Sequence[str]
+    live: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +69,12 @@ class InFlight:
     queue: str | None
     messages: int
     oldest: datetime | None
-    app: str | None
+    apps: Sequence[str]
     readable: Readable
 
 
-Reader: TypeAlias = Callable[[str, int, str | None], Readable]
-"""Tell whether a version of a type, which that app has published, can be read."""
+Reader: TypeAlias = Callable[[str, int, Owners], Readable]
+"""Tell whether a version of a type, which is theirs, can be read."""
 
 
 async def in_flight(connection: AsyncConnection, app: App | None = None) -> list[InFlight]:
@@ -71,8 +82,17 @@ async def in_flight(connection: AsyncConnection, app: App | None = None) -> list
     read = await reader(connection, app)
     found = await connection.exec_driver_sql(_FOUND)
     return [
-        InFlight(**row, readable=read(row["type"], row["version"], row["app"]))
-        for row in found.mappings()
+        InFlight(
+            type=row.type,
+            version=row.version,
+            place=row.place,
+            queue=row.queue,
+            messages=row.messages,
+            oldest=row.oldest,
+            apps=row.apps,
+            readable=read(row.type, row.version, Owners(row.apps, row.live)),
+        )
+        for row in found
     ]
 
 
@@ -87,17 +107,15 @@ async def reader(connection: AsyncConnection, app: App | None) -> Reader:
 
 
 def reader_of(app: App) -> Reader:
-    """Ask an app: what another one has published is not its business."""
-    events = {event_of(kind) for kind in app.handlers}
+    """Ask an app: what only others have published is not its business."""
 
-    def readable(kind: str, version: int, owner: str | None) -> Readable:
+    def readable(kind: str, version: int, owners: Owners) -> Readable:
         # A letter may hold the event itself, which each of its handlers would have to read.
         kinds = [kind] if kind in app.handlers else _handlers_of(app, kind)
-        if not kinds and kind not in events and owner != app.name:
-            return "unknown" if owner is None else "other app"
         handlers = [app.find(each, version) for each in kinds]
         if not handlers or None in handlers:
-            return "no"
+            mine = app.name in owners.apps or (kinds and not owners.live)
+            return "no" if mine else "other app" if owners.apps else "unknown"
         return "upcast" if any(each and each.upcasters for each in handlers) else "yes"
 
     return readable
@@ -112,9 +130,9 @@ async def _workers(connection: AsyncConnection) -> Reader:
         (row.type, row.min, row.max) for row in await connection.exec_driver_sql(READERS)
     ]
 
-    def readable(kind: str, version: int, owner: str | None) -> Readable:
+    def readable(kind: str, version: int, owners: Owners) -> Readable:
         kinds = {known for known, _, _ in rows if kind in (known, event_of(known))}
-        if not kinds and owner is None:
+        if not kinds and not owners.apps:
             return "unknown"
         read = {known for known, low, high in rows if low <= version <= high and known in kinds}
         return "yes" if kinds and read == kinds else "no"

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.app import App
 from filaviva.broker.topology import Topology
-from filaviva.operations.in_flight import InFlight, reader
+from filaviva.operations.in_flight import InFlight, Owners, reader
 
 _AGAIN: Final = 0.2
 
@@ -56,7 +56,7 @@ async def suspects(
     names, read = topology or Topology(), await reader(connection, app)
     found: dict[tuple[str, int, str], set[str]] = {}
     for row in await connection.exec_driver_sql(_HANDLERS):
-        if read(row.type, row.version, row.app) == "no":
+        if read(row.type, row.version, Owners((row.app,), live=True)) == "no":
             queues = found.setdefault((row.carries, row.version, row.app), set())
             queues |= {names.dead_letters, names.unroutable, *map(names.work, row.queues)}
     return [Suspect(*key, tuple(sorted(queues))) for key, queues in sorted(found.items())]
@@ -77,7 +77,7 @@ async def unread(found: Iterable[Suspect], depths: Depths, *, seconds: float) ->
             queue=queue,
             messages=left[queue],
             oldest=None,
-            app=one.app,
+            apps=(one.app,),
             readable="no",
         )
         for one in several
