@@ -63,6 +63,7 @@ PROMISED = {
     "filaviva_sse_clients": (),
     "filaviva_build_info": (),
 }
+ROOT = Path(__file__).parents[2]
 NEVER = {"tenant", "user", "subject", "id", "job", "job_id", "key", "worker"}
 
 
@@ -102,6 +103,18 @@ def test_what_a_service_can_name_begins_at_zero(service: known.Service) -> None:
     }
     assert len(samples) > 60
     assert not any(samples.values())
+
+
+@pytest.mark.parametrize("service", ["producer", "worker", "retry-scheduler", "dlq-handler"])
+def test_what_a_service_counts_begins_at_zero_unless_users_name_it(service: known.Service) -> None:
+    sources = (ROOT / "services" / service / "src").rglob("*.py")
+    counted = {
+        name for path in sources for name in re.findall(r"metrics\.(\w+)\.labels", path.read_text())
+    }
+    tables = (known.ALWAYS, known.BY_TYPE, known.BY_VERSION)
+    begun = {name for table in tables for name, *_ in table.get(service, ())}
+
+    assert counted - begun <= {"llm_cost", "llm_tokens", "step_attempts", "contract_upcasts"}
 
 
 def test_a_first_dead_letter_of_a_known_type_is_an_increase() -> None:

@@ -97,8 +97,9 @@ ALWAYS: Final[Mapping[Service, Sequence[Known]]] = {
 BY_TYPE: Final[Mapping[Service, Sequence[Known]]] = {
     "producer": (
         ("jobs_submitted", ("http",), ("accepted", "duplicate", "rejected")),
-        ("jobs_submitted", ("event",), ("accepted",)),
+        ("jobs_submitted", ("event",), ("accepted", "duplicate")),
         ("jobs_finished", ("canceled",)),
+        ("end_to_end", ("canceled",)),
     ),
     "worker": (
         ("job_attempts", ENDED_ATTEMPTS),
@@ -120,7 +121,12 @@ BY_TYPE: Final[Mapping[Service, Sequence[Known]]] = {
         ("leases_expired",),
         ("retry_pause",),
     ),
-    "dlq-handler": (("dead_letters", REASONS), ("jobs_finished", ("failed",))),
+    "dlq-handler": (
+        ("dead_letters", REASONS),
+        ("jobs_submitted", ("event",), ("accepted",)),
+        ("jobs_finished", ("failed", "canceled")),
+        ("end_to_end", ("canceled",)),
+    ),
 }
 
 
