@@ -105,6 +105,7 @@ BY_TYPE: Final[Mapping[Service, Sequence[Known]]] = {
         ("job_attempts", ENDED_ATTEMPTS),
         ("attempt_duration", ENDS),
         ("attempt_cost", ENDS),
+        ("jobs_submitted", ("event",), ("accepted",)),
         ("jobs_finished", ("succeeded", "canceled")),
         ("end_to_end", ("succeeded", "canceled")),
         ("queue_wait",),
@@ -115,6 +116,7 @@ BY_TYPE: Final[Mapping[Service, Sequence[Known]]] = {
     "retry-scheduler": (
         ("job_attempts", (("lost", "lost"),)),
         ("attempt_cost", ("lost",)),
+        ("jobs_submitted", ("schedule",), ("accepted", "left_out", "skipped", "held")),
         ("jobs_finished", ("failed", "canceled")),
         ("end_to_end", ("failed", "canceled")),
         ("job_cost",),
