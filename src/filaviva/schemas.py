@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from datetime import time
+from functools import cached_property
 from typing import Any, Never
 
 from filaviva.errors import ConfigurationError, Flaw
 from filaviva.flaws import pointer
+from filaviva.told_apart import told_apart
 
 _MOST = 100
 UNKNOWN_MEMBER = "there is no such member in this contract"
@@ -15,30 +17,39 @@ class SchemaCheck:
     """One compiled schema."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        import jsonschema_rs  # noqa: PLC0415 - 40 ms that importing the SDK should not cost
+        self._schema = schema
+        self._validator = _compiled(schema)
 
-        try:
-            self._validator = jsonschema_rs.Draft202012Validator(
-                schema,
-                validate_formats=True,
-                formats={"time": _is_time},
-                mask="the value",
-                retriever=_refuse,
-            )
-        except (jsonschema_rs.ValidationError, ValueError) as broken:
-            reason = str(broken).partition("\n")[0]
-            raise ConfigurationError(f"the schema cannot be used: {reason}") from broken
+    @cached_property
+    def _telling(self) -> Any:
+        return _compiled(told_apart(self._schema))
 
     def flaws(self, value: Any) -> tuple[Flaw, ...]:
         """Find what is wrong; empty if nothing is. The value itself is not quoted."""
         if self._validator.is_valid(value):
             return ()
         found: list[Flaw] = []
-        for error in self._validator.iter_errors(value):
+        for error in self._telling.iter_errors(value):
             found += _told(error)
             if len(found) >= _MOST:
                 break
-        return tuple(found[:_MOST])
+        return tuple(found[:_MOST]) or (Flaw("", "it does not fit"),)
+
+
+def _compiled(schema: dict[str, Any]) -> Any:
+    import jsonschema_rs  # noqa: PLC0415 - 40 ms that importing the SDK should not cost
+
+    try:
+        return jsonschema_rs.Draft202012Validator(
+            schema,
+            validate_formats=True,
+            formats={"time": _is_time},
+            mask="the value",
+            retriever=_refuse,
+        )
+    except (jsonschema_rs.ValidationError, ValueError) as broken:
+        reason = str(broken).partition("\n")[0]
+        raise ConfigurationError(f"the schema cannot be used: {reason}") from broken
 
 
 def _told(error: Any) -> Iterator[Flaw]:

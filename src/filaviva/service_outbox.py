@@ -178,7 +178,7 @@ def _json(text: str) -> Any:
 
 
 def _storable(event: Contract) -> str:
-    text = event.model_dump_json()
+    text = event.model_dump_json(by_alias=True)
     if len(text.encode()) > LARGEST:
         raise ValueError(
             f"{event.contract_type}: found {len(text.encode())} bytes, expected at most {LARGEST}: "

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from filaviva.errors import ConfigurationError
+from filaviva.references import named
 from filaviva.schemas import SchemaCheck
 
 _DEEPEST: Final = 6
@@ -70,9 +71,7 @@ class _Writer:
         for _ in range(_DEEPEST):
             if "$ref" not in schema:
                 break
-            found: Any = self._root
-            for part in schema["$ref"].removeprefix("#").split("/")[1:]:
-                found = found[part.replace("~1", "/").replace("~0", "~")]
+            found = named(self._root, schema["$ref"])
             schema = {**found, **{name: v for name, v in schema.items() if name != "$ref"}}
         for part in schema.get("allOf", ()):
             schema = {**self._resolved(part), **schema}

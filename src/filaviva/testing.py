@@ -72,7 +72,7 @@ async def run_handler(
     # What a failed attempt wanted to commit is gone with it.
     record.effects, record.failed_step, record.attempt = [], None, record.attempt + 1
     try:
-        message = handler.parse(job.model_dump_json())
+        message = handler.parse(job.model_dump_json(by_alias=True))
         async with asyncio.timeout(handler.policy.seconds(is_async=handler.is_async)):
             value = await _called(handler, message, record)
         result = handler.encode_result(value)

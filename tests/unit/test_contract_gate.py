@@ -1,12 +1,14 @@
 """The gate on files: what is released stays as it is and stays readable."""
 
 import json
+import re
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from pydantic import StringConstraints, create_model
+from pydantic import BaseModel, Field, StringConstraints, create_model, field_serializer
 
 from filaviva import App, Context, Contract
 from filaviva.errors import ConfigurationError, Incompatible
@@ -383,3 +385,67 @@ def test_who_sent_a_version_that_is_upcast_is_answered_as_before(project: Projec
     assert not any(each.refused for each in same.judged)
     (refused,) = {each.change.path for each in changed.judged if each.refused}
     assert refused == "total"
+
+
+class Amount(BaseModel):
+    cents: int
+
+    @field_serializer("cents")
+    def in_words(self, cents: int) -> str:
+        return f"{cents} cents"
+
+
+def test_what_is_written_otherwise_than_its_schema_says_is_found(project: Project) -> None:
+    app = shop(contract(1, {"amount": (Amount, ...)}))
+    project.export(app)
+
+    report = project.check(app)
+
+    assert "an example as the code writes it, by what its schema says" in found(report)
+    assert "/amount/cents" in found(report)
+
+
+class Named(BaseModel):
+    order: int = Field(alias="orderNumber")
+
+
+def test_a_model_inside_is_written_under_the_names_that_it_is_read_under(project: Project) -> None:
+    app = shop(contract(1, {"it": (Named, ...)}))
+    project.export(app)
+
+    assert project.check(app).passes
+
+
+def test_numbers_of_a_golden_message_keep_every_digit(project: Project) -> None:
+    app = shop(contract(1, {"amount": (Decimal, Field(max_digits=25))}))
+    project.export(app)
+    golden = project.root / "golden/order.paid/1.json"
+    number = "12345678901234567890.12345"
+    golden.write_text(re.sub(r'"amount": [^\n]+', f'"amount": {number}', golden.read_text()))
+
+    project.release(app)
+
+    assert project.check(app).passes
+    assert number in golden.read_text()
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ("[]", "names no files with their hashes"),
+        ('{"files": ["schemas/order.paid/1.json"]}', "names no files with their hashes"),
+        ('{"files": {"golden/order.paid/1.json": 7}}', "names no files with their hashes"),
+        ('<<<<<<< HEAD\n{"files": {}}', "it is not JSON"),
+        ('{"files": {"golden/a/1.json": "x", "golden/a/1.json": "y"}}', "appears twice"),
+        ("[" * 200_000, "nested deeper"),
+    ],
+)
+def test_a_broken_list_of_what_is_released_is_told(
+    project: Project, broken: str, says: str
+) -> None:
+    app = shop(contract(1, PAID))
+    project.released(app)
+    (project.root / "released.json").write_text(broken)
+
+    with pytest.raises(ConfigurationError, match=says):
+        project.check(app)

@@ -1,7 +1,8 @@
 """A value is checked against a schema with exact numbers, real formats and useful places."""
 
 from decimal import Decimal
-from typing import Any
+from time import monotonic
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
@@ -104,3 +105,58 @@ def test_a_schema_that_cannot_be_used_is_refused_and_nothing_is_fetched(
 ) -> None:
     with pytest.raises(ConfigurationError, match="the schema cannot be used"):
         SchemaCheck(schema)
+
+
+class Number(BaseModel):
+    kind: Literal["number"] = "number"
+    value: int
+
+
+class Sum(BaseModel):
+    kind: Literal["sum"] = "sum"
+    left: "Term"
+    right: "Term"
+
+
+class Product(BaseModel):
+    kind: Literal["product"] = "product"
+    left: "Term"
+    right: "Term"
+
+
+Term = Annotated[Number | Sum | Product, Field(discriminator="kind")]
+
+
+class Computed(Contract, type="computed", version=1):
+    it: Term
+
+
+@pytest.mark.parametrize(
+    ("term", "pointer"),
+    [
+        ({"kind": "number", "value": "1"}, "/it/value"),
+        ({"kind": "sum", "left": {"kind": "number", "value": 1}}, "/it/right"),
+        ({"kind": "difference"}, "/it/kind"),
+        ({}, "/it/kind"),
+        ("a text", "/it"),
+    ],
+)
+def test_what_is_wrong_in_a_union_is_told_of_the_member_that_is_meant(
+    term: Any, pointer: str
+) -> None:
+    flaws = SchemaCheck(Computed.json_schema()).flaws({"it": term})
+
+    assert {flaw.pointer for flaw in flaws} == {pointer}
+
+
+def test_what_is_wrong_deep_in_a_union_of_itself_is_told_at_once() -> None:
+    term: Any = {"kind": "number", "value": "wrong"}
+    for level in range(25):
+        right = {"kind": "number", "value": level}
+        term = {"kind": "sum" if level % 2 else "product", "left": term, "right": right}
+    begun = monotonic()
+
+    (flaw,) = SchemaCheck(Computed.json_schema()).flaws({"it": term})
+
+    assert flaw.pointer == "/it" + "/left" * 25 + "/value"
+    assert monotonic() - begun < 5  # it took longer than anybody waits

@@ -1,9 +1,11 @@
 """The base of every message body: it names itself, never changes, and reads tolerantly."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
+from pydantic_core import core_schema, to_jsonable_python
 
 from filaviva_contracts.lint import unevolvable
 from filaviva_contracts.names import check_type, check_version
@@ -11,6 +13,7 @@ from filaviva_contracts.part import Part
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _OURS = ("contract_type", "contract_version")
+_COPIED = (list, dict, set, frozenset, tuple, BaseModel)
 _DIGITS = (("max_digits", "x-maxDigits"), ("decimal_places", "x-decimalPlaces"))
 
 
@@ -72,6 +75,21 @@ class PreciseSchema(GenerateJsonSchema):
             branch.update(limits)
         return made
 
+    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
+        made = super().tagged_union_schema(schema)
+        told = made.get("discriminator", {}).get("propertyName")
+        if told is not None:  # has it a default or not: who reads finds out by it what it is
+            made["required"] = [told]
+        return made
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        made = super().default_schema(schema)
+        found = {} if "default" in made else _of_factory(schema)
+        return {**made, **found}
+
+    def encode_default(self, dft: Any) -> Any:
+        return super().encode_default(_sorted(dft))
+
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
         made = super().dict_schema(schema)
         patterns = made.get("patternProperties", {})
@@ -94,6 +112,31 @@ class _ClosedSchema(PreciseSchema):
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
         return _closed(super().dataclass_schema(schema))
+
+
+def _of_factory(schema: core_schema.WithDefaultSchema) -> dict[str, Any]:
+    """Write down what a factory makes where it makes the same every time: what Python has to copy.
+
+    A factory of anything else (an id, the time, the host's name) has a reason to be one.
+    """
+    factory = schema.get("default_factory")
+    if factory is None or schema.get("default_factory_takes_data"):
+        return {}
+    made = [_plain(factory), _plain(factory)]  # type: ignore[arg-type]
+    return {"default": made[0]} if made[0] == made[1] is not None else {}
+
+
+def _sorted(default: Any) -> Any:
+    # A set of texts comes in another order in every process.
+    return sorted(default, key=repr) if isinstance(default, set | frozenset) else default
+
+
+def _plain(factory: Callable[[], Any]) -> Any:
+    try:
+        made = factory()
+        return to_jsonable_python(_sorted(made)) if isinstance(made, _COPIED) else None
+    except Exception:  # noqa: BLE001 - the border to code that is not ours
+        return None  # whoever reads such a message is told
 
 
 def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:

@@ -64,7 +64,7 @@ class Envelope:
             source=source,
             type=wire_type(kind, version),
             dataschema=schema_uri(kind, version),
-            data=message.model_dump_json(),
+            data=message.model_dump_json(by_alias=True),
             **{"time": datetime.now(UTC), **attributes},
         )
 

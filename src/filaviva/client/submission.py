@@ -52,7 +52,7 @@ def body(
 
 def plain(value: Any) -> Any:
     """Give a contract's message, or another model, as the values that JSON has."""
-    return loads(value.model_dump_json()) if isinstance(value, BaseModel) else value
+    return loads(value.model_dump_json(by_alias=True)) if isinstance(value, BaseModel) else value
 
 
 def _value(given: Any) -> Any:

@@ -8,13 +8,16 @@ from typing import Any, Final
 
 from filaviva.evolution.change import Change
 from filaviva.evolution.inclusion import Inclusion
-from filaviva.evolution.nodes import Document, Node, expanded, resolved
+from filaviva.evolution.likeness import alike
+from filaviva.evolution.nodes import Document, Node, resolved
 from filaviva.evolution.objects import below
 from filaviva.evolution.problems import Pair, Problem, said
 
 _ABSENT: Final = object()
 _NEW: Final = "is new"
 _GONE: Final = "is gone"
+# With hundreds of new members, trying each with each that went would take minutes.
+_LOOKED_AT: Final = 10
 _NARROWER: Final = ("narrower", "wider", "different")
 _WORDS: Final[Mapping[str, tuple[str, str, str]]] = {
     # only what was sent before is refused; only what is sent now is refused; both
@@ -133,14 +136,14 @@ def _other_defaults(pair: Pair) -> Iterator[Change]:
         new = pair.accepted.child("properties", name)
         if _default(old) != _default(new):
             was, is_now = said(old, "default"), said(new, "default")
-            reason = f"where it is left out, {{}} read {was}, {{}} {is_now}"
+            left_out = "where it is left out,"
             yield Change(
                 kind="default",
                 path=below(pair.path, name),
                 pointer=new.pointer,
                 what=f"has another default: {is_now}, was {was}",
-                backward=reason.format("they used to", "and now"),
-                forward=reason.format("readers of before", "those of now"),
+                backward=f"{left_out} they used to read {was}, and now {is_now}",
+                forward=f"{left_out} readers of before read {was}, those of now {is_now}",
             )
 
 
@@ -173,14 +176,16 @@ def _renamed(pair: Pair) -> Iterator[tuple[str, str]]:
     for name in before:
         if name in now:
             continue
-        form = _form(pair.sent, name)
-        alike = [each for each in came if _form(pair.accepted, each) == form]
-        if alike:
-            best = max(alike, key=lambda each: SequenceMatcher(None, name, each).ratio())
+        same = [each for each in came[:_LOOKED_AT] if _are_alike(pair, name, each)]
+        if same:
+            best = max(same, key=lambda each: SequenceMatcher(None, name, each).ratio())
             came.remove(best)
             yield name, best
 
 
-def _form(node: Node, name: str) -> Any:
-    schema = expanded(node.child("properties", name).schema, node.document)
-    return schema, name in node.get("required", ())
+def _are_alike(pair: Pair, old: str, new: str) -> bool:
+    before, now = pair.sent, pair.accepted
+    was_required, is_required = old in before.get("required", ()), new in now.get("required", ())
+    return was_required == is_required and alike(
+        before.child("properties", old), now.child("properties", new)
+    )

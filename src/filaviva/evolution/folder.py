@@ -17,14 +17,19 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+import simplejson
+
+from filaviva import canonical
 from filaviva.errors import ConfigurationError
 from filaviva.evolution.catalog import PARTS, Key, Part
-from filaviva_contracts import wire_type
+from filaviva_contracts import exact, wire_type
 
 SCHEMAS: Final = "schemas"
 GOLDEN: Final = "golden"
 RELEASED: Final = "released.json"
 _NOTE: Final = "Written by `filaviva contracts release`: what is named here never changes."
+_PARTS: Final = ("files", "retired", "recorded")
+_FROM_HISTORY: Final = "take it from version control, both sides of a merge"
 _NAME: Final = re.compile(r"(?P<version>[1-9][0-9]*)(?P<result>\.result)?(?:\.(?P<more>.+))?\.json")
 _REVISION: Final = re.compile(r"r([1-9][0-9]*)")
 
@@ -60,8 +65,11 @@ class Folder:
         if not path.exists():
             return cls(root, {}, {})
         content = _json(path)
-        parts = (content.get(name, {}) for name in ("files", "retired", "recorded"))
-        return cls(root, *parts)
+        if not _is_lock(content):
+            raise ConfigurationError(
+                f"found {path}, but it names no files with their hashes; {_FROM_HISTORY}"
+            )
+        return cls(root, *(content.get(name, {}) for name in _PARTS))
 
     def lock(
         self,
@@ -81,8 +89,10 @@ class Folder:
         self.write(RELEASED, content)
 
     def read(self, path: str) -> Any:
-        """Read one file."""
-        return _json(self.root / path)
+        """Read one file; numbers of golden messages keep every digit."""
+        found = _json(self.root / path)
+        # Schemas are compared with those that pydantic makes: there a fraction is a float.
+        return found if path.startswith(GOLDEN) else json.loads(canonical.dumps(found))
 
     def exists(self, path: str) -> bool:
         """Tell whether a file is there."""
@@ -92,7 +102,7 @@ class Folder:
         """Write one file."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(content, indent=2, ensure_ascii=False)
+        text = simplejson.dumps(content, indent=2, ensure_ascii=False, use_decimal=True)
         file.write_text(f"{text}\n", encoding="utf-8")
 
     def digest(self, path: str) -> str:
@@ -173,8 +183,15 @@ def _age(place: Place) -> float:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as broken:
+        return exact.loads(path.read_bytes())
+    except (OSError, exact.Malformed) as broken:
         raise ConfigurationError(
-            f"found {path}, but it cannot be read ({broken}); expected a JSON file"
+            f"found {path}, but it cannot be read ({broken}); expected a JSON file; {_FROM_HISTORY}"
         ) from None
+
+
+def _is_lock(found: Any) -> bool:
+    return isinstance(found, dict) and all(
+        isinstance(part, dict) and all(isinstance(each, str) for each in part.values())
+        for part in (found.get(name, {}) for name in _PARTS)
+    )

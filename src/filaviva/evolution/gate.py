@@ -13,7 +13,7 @@ from filaviva.evolution.change import Mode
 from filaviva.evolution.comparison import compare
 from filaviva.evolution.findings import Finding, Judged, Released, Report
 from filaviva.evolution.folder import Folder, schema_path
-from filaviva.evolution.goldens import RESTORE, read_all, unreadable_before
+from filaviva.evolution.goldens import RESTORE, read_all, unreadable_before, written_otherwise
 from filaviva.evolution.terms import Terms
 
 _EXPORT: Final = "run `filaviva contracts export`"
@@ -33,6 +33,7 @@ def check(
     findings = [*_edited(folder), *recorded.changed(folder, cases)]
     for one in catalog.defined.values():
         findings += _drifted(one, catalog, folder, refused)
+        findings += written_otherwise(one, folder)
         if one.key not in told and terms.mode_of(one.key[0]).forward:
             # What the comparison has found is said better there; this finds what it has not.
             findings += unreadable_before(one, folder)

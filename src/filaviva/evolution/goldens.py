@@ -1,12 +1,12 @@
 """Golden messages: what was sent is read for ever, what is sent could have been read before."""
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+from filaviva import canonical
 from filaviva.errors import FilavivaError
 from filaviva.evolution.catalog import PARTS, Catalog, Defined, Key, Part
 from filaviva.evolution.findings import Finding
@@ -15,9 +15,22 @@ from filaviva.evolution.nodes import Document
 from filaviva.flaws import sentence
 from filaviva.schemas import SchemaCheck
 from filaviva.specimen import specimen
-from filaviva_contracts import wire_type
+from filaviva_contracts import exact, wire_type
 
 RESTORE: Final = "take it back from version control; a new shape is a new version"
+
+
+def written_otherwise(one: Defined, folder: Folder) -> Iterator[Finding]:
+    """Find what the code writes as its own schema does not have it: a serializer of its own."""
+    own = SchemaCheck(one.schema)
+    for name, value in _of_today(one, "data", folder):
+        flaws = own.flaws(value)
+        if flaws:
+            yield Finding(
+                one.key,
+                sentence(f"{name} as the code writes it, by what its schema says,", flaws),
+                "write it as it is read: a serializer, or Json, is in no schema",
+            )
 
 
 def unreadable_before(one: Defined, folder: Folder) -> Iterator[Finding]:
@@ -45,14 +58,14 @@ def _of_today(one: Defined, part: Part, folder: Folder) -> Iterator[tuple[str, A
         yield "an example", example
     if part == "result":
         return
-    for place in folder.goldens():
-        if (place.key, place.part) == (one.key, part):
-            data = golden_value(folder, place)
-            try:
-                message = one.contract.model_validate_json(json.dumps(data))
-                yield place.path, json.loads(message.model_dump_json())
-            except (ValidationError, PydanticSerializationError):
-                continue  # `read_all` says so
+    goldens = [place for place in folder.goldens() if (place.key, place.part) == (one.key, part)]
+    found = [("an example", example), *((p.path, golden_value(folder, p)) for p in goldens)]
+    for name, data in found:
+        try:
+            message = one.contract.model_validate_json(canonical.dumps(data))
+            yield name, exact.loads(message.model_dump_json(by_alias=True))
+        except (ValidationError, PydanticSerializationError):
+            continue  # `read_all` says so
 
 
 def golden_value(folder: Folder, place: Place) -> Any:
@@ -77,7 +90,7 @@ def read_all(catalog: Catalog, folder: Folder) -> Iterator[Finding]:
         if reader is None:
             continue  # the gate says so, once for a version
         try:
-            reader(json.dumps(golden_value(folder, place)))
+            reader(canonical.dumps(golden_value(folder, place)))
         except (FilavivaError, ValidationError) as unread:
             yield Finding(
                 place.key,

@@ -5,35 +5,43 @@ safe, and one that does not may be waived by a person who knows more.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from filaviva.evolution import objects, scalars, sequences
-from filaviva.evolution.nodes import Node, alternatives, expanded
+from filaviva.evolution.likeness import alike, keyword_alike
+from filaviva.evolution.nodes import ANNOTATIONS, Node, alternatives
 from filaviva.evolution.problems import Pair, Problem, described, listed
 
 Found: TypeAlias = Problem | Pair
 
+_Places: TypeAlias = tuple[str, str]
+
+_NESTED: Final = ("array", "object")
 _SIMPLER: Final = {"integer": ("integer", "number")}
 
 
 class Inclusion:
-    """One comparison of a writer's schema with a reader's."""
+    """One comparison of a writer's schema with a reader's.
+
+    Two places that many ways lead to are compared once: the first way tells everything, the others
+    that something is wrong. What is being compared already (a recursive model) counts as fitting
+    meanwhile; should it turn out not to, what was found to fit because of it is forgotten.
+    """
 
     def __init__(self) -> None:
-        self._begun: set[tuple[str, str]] = set()
+        self._begun: set[_Places] = set()
+        self._fitting: dict[_Places, None] = {}
+        self._wrong: dict[_Places, tuple[str, Problem]] = {}
 
     def compare(self, writer: Node, reader: Node, path: str = "") -> list[Found]:
         """Give every problem, and the objects that were laid side by side."""
-        within = (writer.pointer, reader.pointer)
-        if within in self._begun:  # a recursive model: it is being compared already
-            return []
-        self._begun.add(within)
-        try:
-            accepted = list(alternatives(reader))
-            sent = list(alternatives(writer))
-            return [each for one in sent for each in self._branch(one, accepted, path)]
-        finally:
-            self._begun.discard(within)
+        accepted = list(alternatives(reader))
+        return [each for one in alternatives(writer) for each in self._branch(one, accepted, path)]
+
+    def _forget(self, known: int) -> None:
+        while len(self._fitting) > known:
+            self._fitting.popitem()
 
     def _branch(self, sent: Node, accepted: list[Node], path: str) -> list[Found]:
         if any(each.is_anything for each in accepted):
@@ -43,10 +51,41 @@ class Inclusion:
         candidates = _candidates(sent, accepted)
         if not candidates:
             return [_other_type(sent, accepted, path)]
-        form = expanded(sent.schema, sent.document)
         # Of several that take it, the one it was: so what is laid side by side is the same thing.
-        candidates.sort(key=lambda each: expanded(each.schema, each.document) != form)
-        return min((self._typed(sent, each, path) for each in candidates), key=_weight)
+        if len(candidates) > 1:
+            candidates.sort(key=lambda each: not alike(each, sent))
+        return self._best(sent, candidates, path)
+
+    def _best(self, sent: Node, candidates: list[Node], path: str) -> list[Found]:
+        tried = []
+        for each in candidates:
+            known = len(self._fitting)
+            found = self._once(sent, each, path)
+            if not _weight(found):
+                return found
+            self._forget(known)  # what lay side by side in it is told where it is met again
+            tried.append(found)
+        return min(tried, key=_weight)
+
+    def _once(self, sent: Node, accepted: Node, path: str) -> list[Found]:
+        if sent.kind not in _NESTED:
+            return self._typed(sent, accepted, path)
+        places = (sent.place, accepted.place)
+        if places in self._begun or places in self._fitting:
+            return []
+        if places in self._wrong:
+            return [_moved(*self._wrong[places], path)]
+        known = len(self._fitting)
+        self._begun.add(places)
+        found = self._typed(sent, accepted, path)
+        self._begun.discard(places)
+        problem = next((each for each in found if isinstance(each, Problem)), None)
+        if problem is None:
+            self._fitting[places] = None
+        else:
+            self._wrong[places] = path, problem
+            self._forget(known)
+        return found
 
     def _typed(self, sent: Node, accepted: Node, path: str) -> list[Found]:
         if accepted.values is not None:
@@ -61,6 +100,13 @@ class Inclusion:
             case _:
                 found = scalars.numbers(sent, accepted, path)
         return [*found, *_unknown_keywords(sent, accepted, path)]
+
+
+def _moved(old: str, problem: Problem, new: str) -> Problem:
+    """Tell the problem where another way leads to it."""
+    inside = problem.path.removeprefix(old)
+    joined = f"{new}{inside}" if inside[:1] in {"", ".", "[", "{"} else f"{new}.{inside}"
+    return replace(problem, path=joined.removeprefix("."))
 
 
 def _candidates(sent: Node, accepted: Iterable[Node]) -> list[Node]:
@@ -112,10 +158,8 @@ _KNOWN: Final = objects.KNOWN | sequences.KNOWN | scalars.KNOWN | {"type", "enum
 
 
 def _unknown_keywords(sent: Node, accepted: Node, path: str) -> Iterator[Problem]:
-    theirs = expanded(sent.schema, sent.document)
-    ours = expanded(accepted.schema, accepted.document)
-    for keyword in sorted(set(ours) - _KNOWN):
+    for keyword in sorted(set(accepted.schema) - _KNOWN - ANNOTATIONS):
         if keyword.startswith("x-"):  # somebody's note
             continue
-        if keyword not in theirs or theirs[keyword] != ours[keyword]:
+        if keyword not in sent.schema or not keyword_alike(sent, accepted, keyword):
             yield Problem.of("keyword", path, sent, accepted, what=keyword)

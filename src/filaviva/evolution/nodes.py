@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
+from filaviva.references import named
 from filaviva.schemas import SchemaCheck
 from filaviva_contracts.exact import escaped
 
@@ -28,9 +29,9 @@ ANNOTATIONS: Final = frozenset(
         "writeOnly",
     }
 )
-_LITERAL: Final = frozenset({"const", "default", "enum", "examples"})
+LITERAL: Final = frozenset({"const", "default", "enum", "examples"})
 # Their keys are names that users chose, and no keywords.
-_MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "dependentSchemas"})
+MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "dependentSchemas"})
 _TYPES: Final = ("null", "boolean", "number", "string", "array", "object")
 _UNIONS: Final = ("anyOf", "oneOf")
 
@@ -41,6 +42,7 @@ class Document:
 
     root: dict[str, Any]
     _checks: dict[str, SchemaCheck] = field(default_factory=dict, repr=False)
+    tags: dict[str, dict[str, list[str]]] = field(default_factory=dict, repr=False)
 
     @property
     def node(self) -> "Node":
@@ -59,10 +61,7 @@ class Document:
 
     def at(self, reference: str) -> "Node":
         """Find what a reference names."""
-        found: Any = self.root
-        for part in reference.removeprefix("#").split("/")[1:]:
-            found = found[part.replace("~1", "/").replace("~0", "~")]
-        return Node(found, reference.removeprefix("#"), self)
+        return Node(named(self.root, reference), reference.removeprefix("#"), self)
 
     def accepts(self, node: "Node", value: Any) -> bool:
         """Tell whether a value fits one of its nodes."""
@@ -73,7 +72,7 @@ class Document:
         return not self._checks[key].flaws(value)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Node:
     """One place in a schema; `pointer` is where it stands in its file."""
 
@@ -92,6 +91,14 @@ class Node:
     def get(self, keyword: str, otherwise: Any = None) -> Any:
         """Read a keyword."""
         return self.schema.get(keyword, otherwise) if isinstance(self.schema, dict) else otherwise
+
+    @cached_property
+    def place(self) -> str:
+        """Name it so that no two are called the same: beside a reference there may be more."""
+        told = self.schema
+        if isinstance(told, dict):
+            told = {key: value for key, value in told.items() if _is_plain(value)}
+        return f"{self.pointer} {json.dumps(told, sort_keys=True)}"
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -155,24 +162,14 @@ def resolved(node: Node) -> Node:
             rest = _without(node.schema, "allOf")
         else:
             return node
-        pointer = node.pointer if rest else target.pointer
+        pointer = target.pointer if all(map(_is_plain, rest.values())) else node.pointer
         node = Node(_both(target.schema, rest), pointer, node.document)
     return node
 
 
-def expanded(schema: Any, document: Document, within: tuple[str, ...] = ()) -> Any:
-    """Write a schema out without references and annotations, so that two can be told equal."""
-    if not isinstance(schema, dict):
-        return schema
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
-        if reference in within:
-            return {"$ref": reference}
-        target = document.at(reference).schema
-        joined = _both(target, _without(schema, "$ref"))
-        return expanded(joined, document, (*within, reference))
-    plain = {key: value for key, value in schema.items() if key not in ANNOTATIONS}
-    return _inside(plain, lambda inner: expanded(inner, document, within))
+def _is_plain(value: Any) -> bool:
+    inside = value if isinstance(value, list) else [value]
+    return not any(isinstance(each, dict) for each in inside)
 
 
 def _both(schema: Any, rest: dict[str, Any]) -> Any:
@@ -180,6 +177,9 @@ def _both(schema: Any, rest: dict[str, Any]) -> Any:
         return schema
     if schema is True:
         return rest
+    if "required" in rest and "required" in schema:
+        both = dict.fromkeys([*schema["required"], *rest["required"]])
+        rest, schema = _without(rest, "required"), {**schema, "required": list(both)}
     if all(schema.get(key, value) == value for key, value in rest.items()):
         return {**schema, **rest}
     return {"allOf": [schema, rest]}
@@ -210,9 +210,9 @@ def _inside(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, A
     """Change each schema inside a schema."""
     changed = {}
     for key, value in schema.items():
-        if key in _LITERAL:
+        if key in LITERAL:
             changed[key] = value
-        elif key in _MAPS:
+        elif key in MAPS:
             changed[key] = {name: change(inner) for name, inner in value.items()}
         elif isinstance(value, list):
             changed[key] = [change(inner) for inner in value]

@@ -48,13 +48,20 @@ def below(path: str, name: str) -> str:
 
 
 def _tags(node: Node) -> dict[str, list[str]]:
-    found = {}
+    """Give what its members with constant values say; found once, for unions ask it many times."""
+    known = node.document.tags
+    place = node.place
+    if place not in known:
+        known[place] = dict(_constant(node))
+    return known[place]
+
+
+def _constant(node: Node) -> Iterator[tuple[str, list[str]]]:
     for name in node.properties:
         branches = alternatives(node.child("properties", name))
         values = [branch.values for branch in branches if branch.kind not in {"boolean", "null"}]
         if values and all(each is not None for each in values):
-            found[name] = [repr(value) for each in values for value in each or ()]
-    return found
+            yield name, [repr(value) for each in values for value in each or ()]
 
 
 def _required(sent: Node, accepted: Node, path: str) -> Iterator[Problem]:

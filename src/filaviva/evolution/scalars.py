@@ -1,7 +1,7 @@
 """Strings and numbers: what a reader's limits refuse."""
 
 from collections.abc import Iterator
-from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final, Literal
 
 from filaviva.evolution.nodes import Node
@@ -25,7 +25,7 @@ KNOWN: Final = frozenset(
     }
 )
 # What has no meaning but for those who look at it.
-_LOOKS: Final = frozenset({"password"})
+_LOOKS: Final = frozenset({("format", "password")})
 _SAME: Final = ("pattern", "format", "contentEncoding", "contentMediaType")
 
 
@@ -35,7 +35,7 @@ def strings(sent: Node, accepted: Node, path: str) -> Iterator[Problem]:
     yield from decimals(sent, accepted, path)
     for keyword in _SAME:
         wanted = accepted.get(keyword)
-        if wanted is None or wanted in _LOOKS or wanted == sent.get(keyword):
+        if wanted is None or (keyword, wanted) in _LOOKS or wanted == sent.get(keyword):
             continue
         yield Problem.of(keyword, path, sent, accepted, what=keyword)
 
@@ -70,11 +70,32 @@ def decimals(sent: Node, accepted: Node, path: str) -> Iterator[Problem]:
         limit, most = accepted.get(keyword), sent.get(keyword)
         if limit is not None and (most is None or most > limit):
             yield Problem.of(keyword, path, sent, accepted, what=keyword)
+    # Those after the point are kept free: where their number grows, fewer are left before it.
+    digits, most = sent.get("x-maxDigits"), accepted.get("x-maxDigits")
+    if digits is not None and most is not None and digits <= most:
+        found, expected = _whole(sent), _whole(accepted)
+        if found > expected:
+            yield Problem.of(
+                "wholeDigits",
+                path,
+                sent,
+                accepted,
+                found=_before(found),
+                expected=_before(expected),
+            )
 
 
-def exact(number: Any) -> Decimal:
+def _whole(node: Node) -> int:
+    return int(node.get("x-maxDigits")) - int(node.get("x-decimalPlaces", 0))
+
+
+def _before(digits: int) -> str:
+    return f"{digits} digits before the point"
+
+
+def exact(number: Any) -> Fraction:
     """Take a number of a schema as it was written: 0.1 is a tenth."""
-    return Decimal(str(number))
+    return Fraction(str(number))
 
 
 class _Side:
@@ -90,7 +111,7 @@ class _Side:
         found = self._end(sent)
         return wanted is None or (found is not None and found >= wanted)
 
-    def _end(self, node: Node) -> tuple[Decimal, int] | None:
+    def _end(self, node: Node) -> tuple[Fraction, int] | None:
         """Give the end so that the greater one is the narrower one."""
         closed, open_ = node.get(self._closed), node.get(self._open)
         ends = [] if closed is None else [(exact(closed) * self._sign, 0)]
@@ -98,8 +119,8 @@ class _Side:
             ends.append(self._opened(node, exact(open_) * self._sign))
         return max(ends, default=None)
 
-    def _opened(self, node: Node, end: Decimal) -> tuple[Decimal, int]:
-        if node.kind == "integer" and end == end.to_integral_value():
+    def _opened(self, node: Node, end: Fraction) -> tuple[Fraction, int]:
+        if node.kind == "integer" and end.denominator == 1:
             return end + 1, 0
         return end, 1
 
