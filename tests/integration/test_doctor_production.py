@@ -95,6 +95,7 @@ async def here(prepared: tuple[str, str], broker: Broker) -> AsyncIterator[Insta
     await engine.dispose()
 
 
+@pytest.mark.broker
 async def test_on_an_installation_where_nothing_runs_every_check_has_an_answer(
     here: Installation,
 ) -> None:
@@ -277,6 +278,7 @@ async def test_a_test_alert_that_nobody_sends_is_withdrawn(here: Installation) -
     assert await here.jobs.all("SELECT state FROM filaviva.notifications") == [{"state": "dropped"}]
 
 
+@pytest.mark.broker
 async def test_the_rights_of_the_brokers_users_are_judged(
     here: Installation, broker: Broker
 ) -> None:
@@ -308,9 +310,11 @@ async def test_servers_that_are_away_are_findings(
     found = await here.look(prometheus=f"http://{where}")
 
     assert time.monotonic() - began < 4
-    assert found["processes"].found.startswith("nobody knows who runs:")
+    assert found["who runs"].found.startswith("nobody knows who runs:")
     assert found["broker in production"].level == "unknown"
     assert found["prometheus"].level == "unknown"
+    assert "nobody knows who runs" in found["processes"].found
+    assert [each for each in found.values() if each.level == "wrong"] == []
     assert {each.group for each in found.values()} >= {"broker", "database", "drill", "versions"}
 
 
@@ -321,7 +325,7 @@ async def test_a_database_of_another_release_is_a_finding(
 
     found = await here.look()
 
-    assert "run `filaviva setup`" in str(found["processes"].next_step)
+    assert "run `filaviva setup`" in str(found["who runs"].next_step)
     assert found["commits"].level in ("ok", "wrong")  # the server itself was still looked at
     assert found["drill"].level == "unknown"
 

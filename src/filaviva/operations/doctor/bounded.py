@@ -32,7 +32,9 @@ async def within(
     except DATABASE_ERRORS as away:
         why = f"nothing more within {seconds:g} s" if limit.expired() else words(away)
         found.append(unknown(check, f"it could not be looked at: {why}", again))
-    except (httpx2.HTTPError, FilavivaError, ValueError, LookupError) as odd:
+    except FilavivaError as told:
+        found.append(unknown(check, f"it could not be looked at: {told}", again))
+    except (httpx2.HTTPError, ValueError, LookupError) as odd:
         why = f"{type(odd).__name__}: {odd}"[:200]
         found.append(unknown(check, f"it could not be looked at: {why}", again))
     return found if group is None else [replace(each, group=group) for each in found]

@@ -23,7 +23,7 @@ from filaviva.broker.topology import Topology
 from filaviva.errors import ConfigurationError, Unreachable
 from filaviva.operations.doctor.bounded import ANSWER_SECONDS
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
-from filaviva.operations.doctor.management import Management
+from filaviva.operations.doctor.management import Management, why
 from filaviva.operations.routes import Routes
 
 _FLOOR: Final = (3, 10)
@@ -106,7 +106,7 @@ async def _alarms(addresses: Addresses) -> AsyncIterator[Finding]:
     except (httpx2.HTTPError, ValueError) as failed:
         yield unknown(
             "alarms",
-            f"the management API at {management.origin}: {failed}",
+            f"the management API at {management.origin}: {why(failed)}",
             "correct FILAVIVA_BROKER__MANAGEMENT_URL; its user needs the tag monitoring",
         )
         return

@@ -9,6 +9,11 @@ import httpx2
 from filaviva.operations.doctor.bounded import ANSWER_SECONDS
 
 
+def why(failed: Exception) -> str:
+    """Say what failed; a request that was not answered in time has no words of its own."""
+    return str(failed)[:200] or f"no answer within {ANSWER_SECONDS:g} s"
+
+
 class Management:
     """GET from it, with the user and password of its URL; `date` is what its clock said."""
 

@@ -69,7 +69,7 @@ async def examine_production(
             why = late if isinstance(refused, TimeoutError) else words(refused)
             nobody = [_nobody_known(why)]
             away = f"the database: {why}" if unreachable(refused) else None
-            sight = replace(sight, away=away)
+            sight = replace(sight, unseen=why, away=away)
         looks = (
             within(name, check(sight), group=name, seconds=_SECONDS.get(name, 10.0))
             for name, check in _GROUPS
@@ -87,4 +87,4 @@ async def _seen(engine: AsyncEngine) -> list[Process]:
 
 def _nobody_known(why: str) -> Finding:
     next_step = "see what is said of the database; run `filaviva setup` if it has no such table"
-    return unknown("processes", f"nobody knows who runs: {why}", next_step)
+    return unknown("who runs", f"nobody knows who runs: {why}", next_step)

@@ -100,7 +100,7 @@ async def _handled(connection: AsyncConnection) -> list[Handled]:
 
 
 def _slots(sight: Sight) -> int:
-    return sum(each.settings.get("concurrency", 0) for each in sight.live("worker"))
+    return sum(each.settings.get("concurrency", 0) for each in sight.known("worker"))
 
 
 def limit_findings(

@@ -8,7 +8,7 @@ import httpx2
 
 from filaviva.broker.connection import user_of
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
-from filaviva.operations.doctor.management import Management
+from filaviva.operations.doctor.management import Management, why
 from filaviva.operations.doctor.production.sight import Sight
 
 _COPIES: Final = 3
@@ -42,7 +42,7 @@ async def examine(sight: Sight) -> AsyncIterator[Finding]:
             for finding in await _users(management, sight):
                 yield finding
     except (httpx2.HTTPError, ValueError) as failed:
-        found = f"the management API does not say: {failed}"[:300]
+        found = f"the management API does not say: {why(failed)}"
         next_step = "correct FILAVIVA_BROKER__MANAGEMENT_URL; its user needs the tag monitoring"
         yield unknown("broker in production", found, next_step)
 
@@ -171,7 +171,7 @@ def policies(queues: Sequence[Mapping[str, Any]]) -> Finding:
 
 async def _users(management: Management, sight: Sight) -> list[Finding]:
     own = user_of(sight.addresses.amqp)
-    names = {str(each.settings.get("brokerUser")) for each in sight.live()} or {own}
+    names = {str(each.settings.get("brokerUser")) for each in sight.known()} or {own}
     guests = [name for name in names if name == "guest"]
     others, vhost = sorted(names - {"guest"}), sight.addresses.vhost
     return [

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.broker.topology import DELIVERY_LIMIT, Topology
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
-from filaviva.operations.doctor.management import Management
+from filaviva.operations.doctor.management import Management, why
 from filaviva.operations.doctor.production.sight import LATELY, Process, Sight
 
 _MOST_LAG: Final = 1.0
@@ -26,17 +26,17 @@ FROM (SELECT outcome FROM filaviva.attempts WHERE job_id >= {LATELY}
 
 
 async def examine(sight: Sight) -> AsyncIterator[Finding]:
-    """Compare leases, lags, grace and the broker's patience."""
+    """Compare the broker's patience, leases, lags and grace."""
+    async for finding in _broker(sight, sight.known("worker")):
+        yield finding
     workers = sight.live("worker")
-    seen = [each for each in sight.processes if each.service == "worker"]
+    seen = [each for each in sight.seen() if each.service == "worker"]
     for finding in worker_findings(workers, seen, sight.asked.stop_seconds):
         yield finding
     yield _same_lease(sight.live("worker", "retry-scheduler"))
-    yield _lag(sight.processes)
+    yield _lag(sight.seen())
     async with sight.connect() as connection:
         yield await _lost(connection)
-    async for finding in _broker(sight, workers):
-        yield finding
 
 
 def worker_findings(
@@ -139,7 +139,7 @@ async def _broker(sight: Sight, workers: Sequence[Process]) -> AsyncIterator[Fin
             version = (await management.get("/api/overview"))["rabbitmq_version"]
             queues = await management.get(f"/api/queues/{vhost}")
     except (httpx2.HTTPError, ValueError, KeyError) as failed:
-        yield unknown("broker's patience", f"{failed}"[:200], "see what is said of the broker")
+        yield unknown("broker's patience", why(failed), "see what is said of the broker")
         return
     ours = [queue for queue in queues if queue["name"].startswith(prefix)]
     yield patience_of(version, ours, workers)

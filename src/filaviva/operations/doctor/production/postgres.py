@@ -55,7 +55,7 @@ async def examine(sight: Sight) -> AsyncIterator[Finding]:
         for finding in (*_durable(settings), _vacuum(settings, off), _memory(settings)):
             yield finding
         used = (await connection.exec_driver_sql(_BACKENDS)).scalar_one()
-        yield connections(settings, sight.live(), used)
+        yield connections(settings, sight.known(), used)
         async for finding in _copies(connection, settings):
             yield finding
 

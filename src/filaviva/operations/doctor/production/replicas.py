@@ -8,7 +8,7 @@ from typing import Final
 import httpx2
 
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
-from filaviva.operations.doctor.management import Management
+from filaviva.operations.doctor.management import Management, why
 from filaviva.operations.doctor.production.sight import SERVICES, Process, Sight
 
 _MOST_AHEAD: Final = 1.0
@@ -18,13 +18,13 @@ _BROKER_AHEAD: Final = 3.0
 
 async def examine(sight: Sight) -> AsyncIterator[Finding]:
     """Look at every process that was seen lately."""
+    yield await _broker_clock(sight)
     for service in SERVICES:
         yield replicas(service, sight.live(service))
     live = sight.live()
     yield _releases(live)
     yield _environment(live)
     yield _clocks(live)
-    yield await _broker_clock(sight)
 
 
 def replicas(service: str, live: Sequence[Process]) -> Finding:
@@ -96,7 +96,7 @@ async def _broker_clock(sight: Sight) -> Finding:
         async with management:
             await management.get("/api/whoami")
     except (httpx2.HTTPError, ValueError) as failed:
-        return unknown(check, f"{failed}"[:200], "see what is said of the broker")
+        return unknown(check, why(failed), "see what is said of the broker")
     return next(_compared(check, management.date))
 
 

@@ -18,8 +18,13 @@ _EXPECTED: Final = f"a scrape of every process within the last {_LATE_SECONDS:g}
 
 
 async def examine(sight: Sight) -> AsyncIterator[Finding]:
-    """Ask the processes who came, and Prometheus what it knows."""
+    """Ask Prometheus what it knows, and the processes who came."""
+    async for finding in _by_prometheus(sight):
+        yield finding
     yield scrapes(sight.live())
+
+
+async def _by_prometheus(sight: Sight) -> AsyncIterator[Finding]:
     if sight.asked.prometheus is None:
         yield unknown(
             "prometheus",
@@ -28,7 +33,7 @@ async def examine(sight: Sight) -> AsyncIterator[Finding]:
             expected="every job up, every rule of ours loaded, FilavivaWatchdog firing",
         )
         return
-    async for finding in prometheus.examine(sight.asked.prometheus, sight.live()):
+    async for finding in prometheus.examine(sight.asked.prometheus, sight.known()):
         yield finding
 
 

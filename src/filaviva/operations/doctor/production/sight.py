@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,7 +66,8 @@ class Sight:
     database_url: str
     addresses: Addresses
     asked: Asked
-    processes: Sequence[Process] = field(default_factory=tuple)
+    processes: Sequence[Process] = ()
+    unseen: str | None = None  # why nobody knows which processes there are
     away: str | None = None  # why the database cannot be asked
 
     def reachable(self) -> AsyncEngine:
@@ -81,13 +82,21 @@ class Sight:
         async with self.reachable().connect() as connection:
             yield await patient(connection)
 
+    def seen(self) -> Sequence[Process]:
+        """Give every process of the last day; Unreachable if nobody knows them."""
+        if self.unseen is not None:
+            raise Unreachable(f"nobody knows who runs: {self.unseen}")
+        return self.processes
+
     def live(self, *services: str) -> list[Process]:
-        """Give the processes that run, of these services or of all."""
+        """Give the processes that run, of these services or of all; Unreachable likewise."""
         return [
-            each
-            for each in self.processes
-            if each.live and (not services or each.service in services)
+            each for each in self.seen() if each.live and (not services or each.service in services)
         ]
+
+    def known(self, *services: str) -> list[Process]:
+        """Give those that run as far as anybody knows, for what does not hang on it."""
+        return [] if self.unseen is not None else self.live(*services)
 
 
 async def patient(connection: AsyncConnection) -> AsyncConnection:
