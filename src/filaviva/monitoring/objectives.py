@@ -13,6 +13,8 @@ WINDOWS: Final = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 RUNBOOKS: Final = "{{ $externalLabels.runbooks }}"
 # Fewer events than this within the long window prove nothing.
 _FEW: Final = 10
+# A drill's jobs fail on purpose: nobody was promised anything about them.
+_USERS: Final = 'type!="filaviva.drill"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +55,19 @@ OBJECTIVES: Final = (
         name="FilavivaQueueWaitBurn",
         word="queue_wait",
         target=0.99,
-        bad="sum(rate(filaviva_job_queue_wait_seconds_count[{w}]))"
-        ' - sum(rate(filaviva_job_queue_wait_seconds_bucket{le="60.0"}[{w}]))',
-        every="sum(rate(filaviva_job_queue_wait_seconds_count[{w}]))",
+        bad=f"sum(rate(filaviva_job_queue_wait_seconds_count{{{_USERS}}}[{{w}}]))"
+        f' - sum(rate(filaviva_job_queue_wait_seconds_bucket{{{_USERS},le="60.0"}}[{{w}}]))',
+        every=f"sum(rate(filaviva_job_queue_wait_seconds_count{{{_USERS}}}[{{w}}]))",
         summary="Jobs wait over a minute for a worker: {{ $value | humanizePercentage }} of them",
     ),
     Objective(
         name="FilavivaEndToEndBurn",
         word="end_to_end",
         target=0.99,
-        bad='sum(rate(filaviva_job_end_to_end_seconds_count{state!="canceled"}[{w}])) - sum(rate('
-        'filaviva_job_end_to_end_seconds_bucket{state="succeeded",le="1800.0"}[{w}]))',
-        every='sum(rate(filaviva_job_end_to_end_seconds_count{state!="canceled"}[{w}]))',
+        bad=f'sum(rate(filaviva_job_end_to_end_seconds_count{{{_USERS},state!="canceled"}}[{{w}}]))'
+        " - sum(rate(filaviva_job_end_to_end_seconds_bucket"
+        f'{{{_USERS},state="succeeded",le="1800.0"}}[{{w}}]))',
+        every=f'sum(rate(filaviva_job_end_to_end_seconds_count{{{_USERS},state!="canceled"}}[{{w}}]))',
         summary="Jobs fail or take over half an hour: {{ $value | humanizePercentage }} of them",
     ),
 )
