@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from filaviva.drill.contract import POLICY
+from filaviva.drill.contract import POLICY, DrillCall
 from filaviva.drilling.evidence import Evidence, Pause, pauses
-from filaviva.drilling.plan import TOLERANCE_SECONDS
+from filaviva.drilling.plan import TENANT, TOLERANCE_SECONDS
 
 # A float loses what a timestamp keeps.
 _HAIR: Final = 0.002
+_LIST: Final = f"filaviva jobs list --tenant {TENANT} --type {DrillCall.contract_type}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def _kept(evidence: Evidence) -> Fact:
         f"{states.count('succeeded')} of {len(evidence.submitted)}{rest}",
         f"all {len(evidence.submitted)}",
         len(states) == len(evidence.submitted) and not others,
-        "filaviva jobs list --type filaviva.drill; docs/runbooks/workers.md",
+        f"{_LIST}; docs/runbooks/workers.md",
     )
 
 
@@ -77,7 +78,7 @@ def _one_effect(evidence: Evidence) -> Fact:
         f"{calls.effects} effects at the provider{repeats}",
         f"{count}: one for each job",
         calls.effects == count,
-        "compare the provider's calls with `filaviva jobs list --type filaviva.drill`",
+        f"compare the provider's calls with `{_LIST}`",
     )
 
 
@@ -266,5 +267,5 @@ def _nothing_left(evidence: Evidence) -> Fact:
         f"{evidence.unsettled} jobs and dead letters are open",
         "0",
         evidence.unsettled == 0,
-        "filaviva jobs list --type filaviva.drill; filaviva dlq groups --state open",
+        f"{_LIST}; filaviva dlq groups --state open",
     )

@@ -12,6 +12,7 @@ ALERT: Final = "FilavivaProviderFailing"
 _FIRING: Final = (
     f'ALERTS{{alertname="{ALERT}",alertstate="firing",type="{DrillCall.contract_type}"}}'
 )
+_STEP: Final = 1.0
 _SCRAPED: Final = f'count(filaviva_job_attempts_total{{type="{DrillCall.contract_type}"}})'
 
 
@@ -63,10 +64,11 @@ class Prometheus:
         """Tell whether the alert fires now."""
         return bool(await self._instant(_FIRING))
 
-    async def fired(self, since: float, until: float) -> float | None:
-        """Give when the alert began to fire; None if it never did."""
-        found = await self.over(_FIRING, since, until, 1.0)
-        return min((at for each in found for at, _ in each.samples), default=None)
+    async def fired(self, since: float, until: float) -> tuple[float, float] | None:
+        """Give from when to when the alert fired; None if it never did."""
+        found = await self.over(_FIRING, since, until, _STEP)
+        times = [at for each in found for at, _ in each.samples]
+        return (min(times), max(times) + _STEP) if times else None
 
     async def now(self, expr: str) -> list[Series]:
         """Give what a query shows now."""

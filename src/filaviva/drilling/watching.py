@@ -64,8 +64,7 @@ class Watching:
         prometheus = self._observing.prometheus
         if prometheus is None:
             return Alert()
-        fired = await prometheus.fired(cut.since, time.time())
-        if fired is None:
+        if await prometheus.fired(cut.since, time.time()) is None:
             return Alert()
 
         async def over() -> bool:
@@ -73,7 +72,8 @@ class Watching:
 
         limit = _OVER_SECONDS * self._share + _FIGURES_SECONDS
         is_over = await wait(over, "the alert ends", limit)
-        return Alert(fired, time.time() if is_over else None)
+        began, ended = await prometheus.fired(cut.since, time.time()) or (None, None)
+        return Alert(began, ended if is_over else None)
 
     async def _told(self, alert: Alert, wait: Wait) -> Told:
         observing = self._observing
