@@ -82,7 +82,11 @@ class Site:
 
     async def gate(self, release: str) -> Result:
         """Ask whether the release may be deployed over what is in flight."""
-        cli = CommandLine(FILAVIVA_POSTGRES__URL=self.journey.database)
+        servers = {
+            "FILAVIVA_POSTGRES__URL": self.journey.database,
+            "FILAVIVA_BROKER__URL": self.journey.vhost,
+        }
+        cli = CommandLine(**servers)
         words = ("contracts", "in-flight", "--app", f"compatibility.releases:{release}", "--json")
         return await asyncio.to_thread(cli, *words)
 
