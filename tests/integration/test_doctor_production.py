@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.app import load_app
 from filaviva.database import connect
+from filaviva.evolution.folder import Folder, schema_path
 from filaviva.operations import drills, keys
 from filaviva.operations.doctor import Addresses, Finding
 from filaviva.operations.doctor.production import Asked, examine_production, prometheus, trial_alert
@@ -179,13 +180,29 @@ async def test_a_version_that_nobody_who_runs_reads_is_told(here: Installation) 
 
 
 async def test_what_is_published_is_compared_with_what_was_released(
-    here: Installation,
+    here: Installation, tmp_path: Path
 ) -> None:
     unknown = (await here.look())["released contracts"]
     other = (await here.look(project=PROJECT))["released contracts"]
 
-    assert unknown.level == "unknown"
-    assert other.level == "wrong"
+    rows = await here.jobs.all(
+        "SELECT type, version, schema FROM filaviva.contracts"
+        " WHERE queue IS NOT NULL AND event IS NULL AND type NOT LIKE 'filaviva.%'"
+    )
+    folder = Folder.open(tmp_path / "contracts")
+    for row in rows:
+        folder.write(schema_path((row["type"], row["version"]), "data"), row["schema"])
+    folder.lock({place.path: folder.digest(place.path) for place in folder.schemas()})
+    same = (await here.look(project=tmp_path))["released contracts"]
+    await here.jobs.all(
+        "UPDATE filaviva.contracts SET schema = '{}' WHERE type NOT LIKE 'filaviva.%'"
+    )
+    changed = (await here.look(project=tmp_path))["released contracts"]
+
+    assert [each.level for each in (unknown, same, changed, other)] == [
+        "unknown", "ok", "wrong", "wrong",
+    ]  # fmt: skip
+    assert "with another schema than was released" in changed.found
     assert "is published and was never released" in other.found
     assert "was released and is not published" in other.found
 

@@ -189,8 +189,11 @@ def a_key(**changes: Any) -> Key:
 @pytest.mark.parametrize(
     ("changes", "check"),
     [
-        ({"scopes": ("admin",)}, "keys that may much"),
-        ({"scopes": ("jobs:write", "jobs:read", "jobs:cancel", "dlq:read")}, "keys that may much"),
+        ({"scopes": ("admin",)}, "keys that may do much"),
+        (
+            {"scopes": ("jobs:write", "jobs:read", "jobs:cancel", "dlq:read")},
+            "keys that may do much",
+        ),
         ({"expires_at": None}, "keys without an end"),
         ({"last_used_at": None}, "keys that nobody uses"),
         ({"last_used_at": NOW - timedelta(days=91)}, "keys that nobody uses"),

@@ -151,7 +151,7 @@ def key_findings(found: Sequence[Key], now: datetime) -> Iterator[Finding]:
         return
     yield ok("API keys", f"{len(honoured)} are honoured")
     yield _keys(
-        "keys that may much",
+        "keys that may do much",
         [k for k in honoured if "admin" in k.scopes or len(k.scopes) > _MOST_SCOPES],
         "give each application a key with the scopes it uses, and revoke these",
         lambda k: f"{k.name} ({', '.join(k.scopes)})",
