@@ -239,6 +239,7 @@ def test_what_instrumentations_quote_is_left_out() -> None:
     told = {
         "db.query.text": "SELECT $1, 'canary''s', 4711, $$canary$$ FROM t2",
         "url.full": "https://user:canary@example.com/a?key=canary#canary",
+        "http.url": "https://hooks.slack.com/services/T0/B0/canary",
         "url.query": "key=canary",
         "gen_ai.prompt.0.content": "canary",
         "gen_ai.input.messages": "canary",
@@ -251,6 +252,7 @@ def test_what_instrumentations_quote_is_left_out() -> None:
     assert left.attributes is not None
     assert left.attributes["db.query.text"] == "SELECT $1, ?, ?, ? FROM t2"
     assert left.attributes["url.full"] == "https://example.com/a"
+    assert left.attributes["http.url"] == "https://hooks.slack.com/services/?"
     assert left.attributes["gen_ai.usage.input_tokens"] == 3
     (event,) = left.events
     assert event.attributes == {"exception.type": "ValueError", "exception.escaped": "False"}

@@ -31,6 +31,10 @@ _CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _LITERAL: Final = re.compile(
     r"\$(\w*)\$.*?\$\1\$|[eE]?'(?:[^'\\]|''|\\.)*'|(?<![\w$])\d+(?:\.\d+)?", re.DOTALL
 )
+# Whoever has the path of such a hook may write there.
+_HOOK: Final = re.compile(
+    r"(//(?:hooks\.slack\.com/(?:services|workflows|triggers)|[\w.]*discord(?:app)?\.com/api/webhooks)/).+"
+)
 _USER: Final = re.compile(r"//[^/@?#]*@")
 
 
@@ -94,7 +98,8 @@ def _without_values(name: str, value: Any) -> Any:
     if name in _QUERIES:
         return _LITERAL.sub("?", value)
     if name in _URLS:
-        return _USER.sub("//", value.partition("?")[0].partition("#")[0], count=1)
+        bare = _USER.sub("//", value.partition("?")[0].partition("#")[0], count=1)
+        return _HOOK.sub(r"\1?", bare)
     return value
 
 
