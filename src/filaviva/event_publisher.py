@@ -12,6 +12,7 @@ from uuid import UUID
 import uuid_utils
 
 from filaviva import canonical, events, tracing
+from filaviva import tracestate as tracestates
 from filaviva.broker.messages import Confirmed, Outgoing
 from filaviva.broker.publisher import Publisher as BrokerPublisher
 from filaviva.broker.topology import Topology
@@ -64,6 +65,7 @@ class Publisher:
         tenant: str | None = None,
         correlation_id: str | None = None,
         traceparent: str | None = None,
+        tracestate: str | None = None,
     ) -> str:
         """Return the event's id once the broker has taken it over.
 
@@ -76,16 +78,15 @@ class Publisher:
             subject=subject,
             time=time or datetime.now(UTC),
             correlationid=correlation_id,
-            traceparent=traceparent,
             extensions={} if tenant is None else {events.TENANT: tenant},
         )
         if traceparent is not None:
-            return await self._publish(envelope)
+            return await self._publish(_traced(envelope, traceparent, tracestate))
         with tracing.creating(self._exchange) as made:
-            return await self._publish(replace(envelope, traceparent=made.traceparent))
+            return await self._publish(_traced(envelope, made.traceparent, made.tracestate))
 
     async def _publish(self, envelope: Envelope) -> str:
-        traceparent = envelope.traceparent
+        traceparent, state = envelope.traceparent, envelope.extensions.get(tracestates.NAME)
         message = Outgoing(
             exchange=self._exchange,
             routing_key=envelope.type,
@@ -94,7 +95,7 @@ class Publisher:
             type=envelope.type,
             correlation_id=envelope.correlationid,
             timestamp=envelope.time,
-            headers={} if traceparent is None else {"traceparent": traceparent},
+            headers=tracestates.headers(traceparent, state),
             signed=True,
             follows=traceparent,
         )
@@ -115,3 +116,9 @@ class Publisher:
         dataref = await self._contents.put_content(canonical.parse(envelope.data))
         extensions = {**envelope.extensions, "dataref": dataref}
         return replace(envelope, data="null", extensions=extensions).encode()
+
+
+def _traced(envelope: Envelope, traceparent: str | None, tracestate: str | None) -> Envelope:
+    state = tracestates.beside(traceparent, tracestate)
+    more = {} if state is None else {tracestates.NAME: state}
+    return replace(envelope, traceparent=traceparent, extensions={**envelope.extensions, **more})

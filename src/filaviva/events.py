@@ -8,9 +8,9 @@ import hashlib
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from filaviva import canonical, tenants
+from filaviva import canonical, tenants, tracestate
 from filaviva.errors import Rejected
 from filaviva_contracts import Envelope, Undecodable, wire_type
 
@@ -21,6 +21,7 @@ TENANT: Final = "tenant"
 EVERY: Final = "*"
 
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+_NONE: Final[Mapping[str, Any]] = {}
 _LONGEST_KEY = 500  # far below what an index takes
 _LONGEST_SHORT = 200  # an AMQP short string has 255 bytes
 
@@ -38,6 +39,7 @@ class Event:
     body_hash: bytes
     correlation_id: str
     traceparent: str | None = None
+    tracestate: str | None = None
 
     @property
     def key(self) -> str:
@@ -88,14 +90,17 @@ class Publishers:
 NOBODY: Final = Publishers({})
 
 
-def read(envelope: Envelope, *, header: object = None) -> Event:
+def read(envelope: Envelope, *, headers: Mapping[str, Any] = _NONE) -> Event:
     """Read an event as it came over the wire; Undecodable says what is wrong with it.
 
-    `header`: the traceparent of the message, for an event that has none of its own.
+    `headers` of the message: they tell of its trace where the event itself does not.
     """
     if envelope.contract is None:
         raise Undecodable(f"type: found {envelope.type[:100]!r}, expected one that ends in .vN")
     kind, version = envelope.contract
+    own, state = _traceparent(envelope.traceparent), envelope.extensions.get(tracestate.NAME)
+    if own is None:
+        own, state = _traceparent(headers.get("traceparent")), headers.get(tracestate.NAME)
     return Event(
         type=kind,
         version=version,
@@ -105,7 +110,8 @@ def read(envelope: Envelope, *, header: object = None) -> Event:
         data=envelope.data,
         body_hash=_meaning(wire_type(kind, version), envelope.data),
         correlation_id=_within(envelope.correlationid or envelope.id, _LONGEST_SHORT),
-        traceparent=_traceparent(envelope.traceparent) or _traceparent(header),
+        traceparent=own,
+        tracestate=tracestate.beside(own, state),
     )
 
 

@@ -28,7 +28,8 @@ SELECT $2, 'job.' || job.state || '.v1',
         'costUsd', job.cost_usd::text, 'finishedAt', job.finished_at)
     || CASE job.state WHEN 'failed' THEN jsonb_build_object(
         'errorClass', job.error->>'class', 'errorCode', job.error->>'code') ELSE '{}' END,
-    jsonb_build_object('subject', job.id), job.correlation_id, job.traceparent, false,
+    jsonb_strip_nulls(jsonb_build_object('subject', job.id, 'tracestate', job.tracestate)),
+    job.correlation_id, job.traceparent, false,
     clock_timestamp()
 FROM filaviva.jobs AS job
 JOIN filaviva.contracts AS contract ON contract.type = job.type AND contract.version = job.version

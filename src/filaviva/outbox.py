@@ -13,11 +13,16 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 # For every statement that inserts outbox rows: what `row` reads. The pause is computed by the
-# database's clock, the only one that is compared.
+# database's clock, the only one that is compared. A job has its tracestate in its own row: only who
+# makes both in one statement cannot see it yet, and knows it.
 RETURNING = """id, exchange, routing_key, message_id, event_id, type, data::text AS data, job_id,
     epoch, correlation_id, traceparent, priority,
     extract(epoch FROM not_before - clock_timestamp())::float8 AS pause_seconds,
-    mandatory, created_at, parked_at IS NOT NULL AS parked, attributes::text AS attributes"""
+    mandatory, created_at, parked_at IS NOT NULL AS parked, attributes::text AS attributes,
+    CASE WHEN traceparent IS NULL THEN NULL
+        WHEN job_id IS NULL THEN attributes->>'tracestate'
+        ELSE (SELECT jobs.tracestate FROM filaviva.jobs AS jobs WHERE jobs.id = job_id)
+    END AS tracestate"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,7 @@ class OutboxRow:
     created_at: datetime
     parked: bool
     attributes: str | None = None
+    tracestate: str | None = None
     hop: str | None = None  # never stored: the traceparent of what has just made the row
 
 
@@ -116,6 +122,7 @@ def row(record: Any) -> OutboxRow:
         found["created_at"],
         found["parked"],
         found["attributes"],
+        found["tracestate"],
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from filaviva import tracestate
 from filaviva.broker.messages import (
     Confirmed,
     NotReady,
@@ -292,7 +293,7 @@ class Relay:
             correlation_id=row.correlation_id,
             timestamp=row.created_at,
             priority=_on_the_broker(row.priority),
-            headers={"traceparent": row.traceparent} if row.traceparent else {},
+            headers=_hop(row),
             mandatory=row.mandatory,
             signed=row.attributes is not None,
             follows=row.hop or _at_once(row),
@@ -334,7 +335,15 @@ def encode(row: OutboxRow) -> bytes:
     )
     if row.attributes is not None:
         envelope = envelope.with_attributes(_attributes(row.attributes))
+    elif row.tracestate is not None:
+        envelope = envelope.with_attributes({tracestate.NAME: row.tracestate})
     return envelope.encode()
+
+
+def _hop(row: OutboxRow) -> dict[str, str]:
+    """Say in the headers where it belongs, until whoever publishes it says it nearer."""
+    state = tracestate.beside(row.traceparent, row.tracestate)
+    return tracestate.headers(row.traceparent, state)
 
 
 def _attributes(text: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, registry
 
 from filaviva import canonical, events, tracing
+from filaviva import tracestate as tracestates
 from filaviva.broker.topology import Topology
 from filaviva.errors import Rejected
 from filaviva.outbox import OutboxTable
@@ -92,7 +93,8 @@ OF_A_SERVICE: Final = OutboxTable(
     event_id, type, data::text AS data, NULL::uuid AS job_id, NULL::bigint AS epoch,
     correlation_id, traceparent, NULL::smallint AS priority, NULL::float8 AS pause_seconds,
     true AS mandatory, created_at, parked_at IS NOT NULL AS parked,
-    (attributes || jsonb_build_object('source', source))::text AS attributes""",
+    (attributes || jsonb_build_object('source', source))::text AS attributes,
+    attributes->>'tracestate' AS tracestate""",
 )
 
 _ROWS: Final = registry()
@@ -150,6 +152,7 @@ class Outbox:
         tenant: str | None = None,
         correlation_id: str | None = None,
         traceparent: str | None = None,
+        tracestate: str | None = None,
     ) -> Added:
         """Add an event to the session's transaction.
 
@@ -158,14 +161,24 @@ class Outbox:
         """
         identity = str(id or uuid_utils.uuid7())
         columns: dict[str, Any] = {} if self._source is None else {"source": self._source}
-        more = {"subject": subject, events.TENANT: tenant, "time": _written(time)}
+        traceparent, tracestate = (
+            (traceparent, tracestates.read(tracestate))
+            if traceparent is not None
+            else (tracing.carried(), tracing.carried_state())
+        )
+        more = {
+            "subject": subject,
+            events.TENANT: tenant,
+            "time": _written(time),
+            tracestates.NAME: tracestate,
+        }
         row = OutboxEvent(
             event_id=identity,
             type=wire_type(event.contract_type, event.contract_version),
             data=_json(_storable(event)),
             attributes=_json(canonical.dumps({k: v for k, v in more.items() if v is not None})),
             correlation_id=correlation_id,
-            traceparent=traceparent or tracing.carried(),
+            traceparent=traceparent,
             **columns,
         )
         self._session.add(row)

@@ -4,6 +4,7 @@ from typing import Any
 from uuid import uuid4
 
 import httpx2
+import pytest
 
 from filaviva import App, Contract, Policy
 from filaviva.operations import limits
@@ -260,3 +261,20 @@ async def test_an_event_counts_as_one_submission_of_its_tenant(producer: Produce
     assert answer.json()["code"] == "rate_limited"
     assert int(answer.headers["Retry-After"]) > 0
     assert (again.status_code, again.json()["duplicate"]) == (202, True)
+
+
+@pytest.mark.parametrize("told", [{"tracestate": "rojo=1"}, {"tracestate": "BROKEN"}, {}])
+async def test_an_event_keeps_the_tracestate_that_came_with_its_traceparent(
+    producer: Producer, told: dict[str, str]
+) -> None:
+    await published(producer)
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+    await post(producer, "in-headers", headers={"traceparent": trace, **told})
+    await post(producer, "in-the-body", traceparent=trace, **told)
+
+    kept = "rojo=1" if told.get("tracestate") == "rojo=1" else None
+    found = [(each.traceparent, each.extensions.get("tracestate")) for each in copies(producer)]
+    assert found == [(trace, kept)] * 2
+    stored = await producer.execute("SELECT DISTINCT tracestate FROM filaviva.jobs")
+    assert [row.tracestate for row in stored] == [kept]

@@ -139,6 +139,20 @@ async def test_the_row_becomes_an_event_with_its_properties_mirrored(station: St
     assert abs(datetime.now(UTC) - properties.timestamp) < timedelta(minutes=1)
 
 
+async def test_an_event_has_its_tracestate_in_itself_and_beside_the_header(
+    station: Station,
+) -> None:
+    await station.forget(replace(MESSAGE, attributes='{"source": "/s", "tracestate": "rojo=1"}'))
+
+    assert await station.relay.step() == 1
+
+    [message] = await drained(station.url, QUEUE)
+    event = Envelope.decode(message.body, message.header.properties.content_type, {})
+    assert event.extensions["tracestate"] == "rojo=1"
+    headers = message.header.properties.headers
+    assert (headers["traceparent"], headers["tracestate"]) == (MESSAGE.traceparent, "rojo=1")
+
+
 async def test_a_replayed_event_keeps_its_id_under_a_new_message_id(station: Station) -> None:
     await station.forget(replace(MESSAGE, event_id="event-7"))
 

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
-from filaviva import Contract, NotPublished, Outbox, Publisher
+from filaviva import Contract, NotPublished, Outbox, Publisher, outbox
 from filaviva.broker.apply import apply
 from filaviva.broker.topology import Topology
 from filaviva.relay import Relay
@@ -50,6 +50,24 @@ async def test_an_event_shares_the_fate_of_its_transaction(shop: AsyncEngine) ->
     assert rows[0]["source"] == f"/{shop.url.database}"
     assert (rows[1]["source"], rows[1]["event_id"]) == ("/shop", "paid-2")
     assert rows[1]["attributes"] == {"subject": "orders/2"}
+
+
+async def test_a_tracestate_goes_along_with_its_traceparent(shop: AsyncEngine) -> None:
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    async with AsyncSession(shop) as session, session.begin():
+        Outbox(session).add(Paid(order=1), traceparent=trace, tracestate="rojo=1")
+        Outbox(session).add(Paid(order=2), traceparent=trace, tracestate="BROKEN")
+        Outbox(session).add(Paid(order=3), tracestate="rojo=1")
+
+    statement = f"UPDATE filaviva_outbox SET tries = 0 RETURNING {OF_A_SERVICE.returning}"
+    async with shop.begin() as connection:
+        rows = outbox.rows(await connection.execute(text(statement)))
+    found = {row.id: (row.traceparent, row.tracestate) for row in rows}
+    assert [found[each] for each in sorted(found)] == [
+        (trace, "rojo=1"),
+        (trace, None),
+        (None,) * 2,
+    ]
 
 
 async def test_a_blocking_session_has_an_outbox_too(shop: AsyncEngine) -> None:

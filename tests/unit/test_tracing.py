@@ -217,7 +217,7 @@ class Delivered:
     def __init__(self, origin: str | None, number: int) -> None:
         self.id, self.type, self.version, self.attempt = JOB, "t", 1, number
         self.correlation_id, self.tenant, self.waited = "c", "default", 0.1
-        self.traceparent = origin
+        self.traceparent, self.tracestate = origin, None
         self.exchange, self.routing_key, self.tag, self.message_id = "x", "llm", 1, "m"
         self.headers: dict[str, Any] = {}
 

@@ -30,6 +30,7 @@ CLOUD_EVENT: Final[dict[str, Any]] = {
         "datacontenttype": {"const": "application/json"},
         "dataschema": {"type": "string", "description": "where the registry has the schema"},
         "traceparent": {"type": "string", "description": "of the request that began it all"},
+        "tracestate": {"type": "string", "description": "what came with it, if anything did"},
         "correlationid": {"type": "string", "description": "of the request that began it all"},
         "dataref": {
             "type": "string",
@@ -48,7 +49,10 @@ HEADERS: Final[dict[str, Any]] = {
     "title": "AMQP headers",
     "description": "In binary mode the event's attributes are here too (`cloudEvents:id`, …).",
     "type": "object",
-    "properties": {"traceparent": {"type": "string", "description": "of this hop"}},
+    "properties": {
+        "traceparent": {"type": "string", "description": "of this hop"},
+        "tracestate": {"type": "string", "description": "as long as it is the same trace"},
+    },
 }
 
 

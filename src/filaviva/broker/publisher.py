@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from filaviva import tracing
+from filaviva import tracestate, tracing
 from filaviva.broker.connection import (
     LOST,
     NOT_FOUND,
@@ -276,7 +276,7 @@ def _within(traceparent: str | None, message: Outgoing) -> Outgoing:
     """Have the message say in which span it was published."""
     if traceparent is None:
         return message
-    return replace(message, headers={**message.headers, "traceparent": traceparent})
+    return replace(message, headers=tracestate.within(message.headers, traceparent))
 
 
 def _wrong(outcome: Published) -> str | None:

@@ -6,6 +6,7 @@ May happen twice: the second finds the batch by its key and makes nothing.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import uuid_utils
@@ -23,10 +24,10 @@ _BATCH = """
 WITH created AS (
     INSERT INTO filaviva.jobs (id, tenant, idempotency_key, fingerprint, type, version, queue,
         payload, max_attempts, priority, not_before, deadline, labels, subject, submitted_by,
-        correlation_id, traceparent, parked_reason, progress, callback_url)
+        correlation_id, traceparent, parked_reason, progress, callback_url, tracestate)
     VALUES ($1::uuid, $2::text, $3::text, $4::bytea, $5::text, $6::int, $7::text, '{}', $8::int,
         $9::smallint, $10::timestamptz, $11::timestamptz, $12::text::jsonb, $13::text, $14::text,
-        $15::text, $16::text, 'items', $17::text::jsonb, $24::text)
+        $15::text, $16::text, 'items', $17::text::jsonb, $24::text, $25::text)
     ON CONFLICT DO NOTHING RETURNING id),
 kept AS (
     INSERT INTO filaviva.batches
@@ -47,10 +48,10 @@ wanted AS MATERIALIZED (
 created AS (
     INSERT INTO filaviva.jobs (id, parent_id, item_index, tenant, idempotency_key, fingerprint,
         type, version, queue, payload, max_attempts, priority, not_before, deadline, labels,
-        subject, submitted_by, correlation_id, traceparent, parked_reason)
+        subject, submitted_by, correlation_id, traceparent, tracestate, parked_reason)
     SELECT wanted.id, batch.id, index, tenant, 'item:' || batch.id || ':' || index, ''::bytea,
         type, version, queue, wanted.payload::jsonb, max_attempts, priority, not_before, deadline,
-        labels, subject, submitted_by, correlation_id, traceparent,
+        labels, subject, submitted_by, correlation_id, traceparent, tracestate,
         CASE WHEN index >= $4::int THEN 'concurrency' END
     FROM wanted CROSS JOIN batch ORDER BY index
     RETURNING id, tenant, item_index, type, version, queue, priority, not_before,
@@ -95,7 +96,8 @@ async def store(
     most = len(ids) if batch.concurrency is None else min(batch.concurrency, len(ids))
     names = (Topology().jobs, wakeups.TYPE)
     arguments = (batch_id, ids, list(batch.items), most, *names, at_once(most))
-    return [OutboxRow(*record) for record in await fetch(connection, _ITEMS, arguments)]
+    rows = [OutboxRow(*record) for record in await fetch(connection, _ITEMS, arguments)]
+    return [replace(row, tracestate=submission.tracestate) for row in rows]
 
 
 def _columns(job: Submission, batch: Batch) -> Sequence[object]:
@@ -124,4 +126,5 @@ def _columns(job: Submission, batch: Batch) -> Sequence[object]:
         batch.concurrency,
         told,
         job.callback_url,
+        job.tracestate,
     )

@@ -6,7 +6,7 @@ May happen twice: the second finds each job by its id or its key and makes nothi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -28,17 +28,17 @@ WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::int[],
         $7::text[], $8::text[], $9::int[], $10::smallint[], $11::timestamptz[],
         $12::timestamptz[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[],
-        $18::text[])
+        $18::text[], $19::text[])
     AS x(id, tenant, key, fingerprint, type, version, queue, payload, max_attempts, priority,
         not_before, deadline, labels, subject, submitted_by, correlation_id, traceparent,
-        callback_url)),
+        callback_url, tracestate)),
 created AS (
     INSERT INTO filaviva.jobs (id, tenant, idempotency_key, fingerprint, type, version, queue,
         payload, max_attempts, priority, not_before, deadline, labels, subject, submitted_by,
-        correlation_id, traceparent, callback_url)
+        correlation_id, traceparent, callback_url, tracestate)
     SELECT id, tenant, key, fingerprint, type, version, queue, payload::jsonb, max_attempts,
         priority, not_before, deadline, labels::jsonb, subject, submitted_by, correlation_id,
-        traceparent, callback_url
+        traceparent, callback_url, tracestate
     FROM wanted
     ON CONFLICT DO NOTHING
     RETURNING id, tenant, type, version, queue, priority, not_before, correlation_id,
@@ -51,7 +51,7 @@ told AS (
 _SUBMIT = f"""{_CREATE}
 INSERT INTO filaviva.outbox (exchange, routing_key, message_id, type, data, job_id, epoch,
     correlation_id, traceparent, priority, not_before)
-SELECT $19::text, queue, id || ':1:1', $20::text,
+SELECT $20::text, queue, id || ':1:1', $21::text,
     jsonb_build_object('jobId', id, 'epoch', 1, 'type', type, 'version', version, 'queue', queue),
     id, 1, correlation_id, traceparent, priority, not_before
 FROM created
@@ -100,7 +100,13 @@ async def store_all(connection: Connected, new: New, turns: Gate | None = None) 
 
 async def _store(connection: Connected, new: New) -> list[OutboxRow]:
     arguments = (*_columns(new), Topology().jobs, wakeups.TYPE)
-    return [OutboxRow(*record) for record in await fetch(connection, _SUBMIT, arguments)]
+    rows = [OutboxRow(*record) for record in await fetch(connection, _SUBMIT, arguments)]
+    states: dict[UUID | None, str] = {
+        job_id: job.tracestate for job_id, job in new if job.tracestate is not None
+    }
+    if not states:
+        return rows
+    return [replace(row, tracestate=states.get(row.job_id)) for row in rows]
 
 
 def _columns(new: New) -> tuple[list[Any], ...]:
@@ -124,4 +130,5 @@ def _columns(new: New) -> tuple[list[Any], ...]:
         [job.correlation_id for job in jobs],
         [job.traceparent for job in jobs],
         [job.callback_url for job in jobs],
+        [job.tracestate for job in jobs],
     )

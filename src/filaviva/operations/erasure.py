@@ -82,7 +82,7 @@ WHERE patch IS NOT NULL AND id IN (
 """,
     """
 UPDATE filaviva.jobs SET payload = 'null', result = NULL, progress = progress - 'message',
-    error = error || '{"message": null}', labels = '{}', subject = NULL,
+    error = error || '{"message": null}', labels = '{}', subject = NULL, tracestate = NULL,
     callback_url = NULL,
     erased_at = coalesce(erased_at, clock_timestamp()), updated_at = clock_timestamp()
 WHERE id = ANY($1::uuid[])

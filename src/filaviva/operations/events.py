@@ -226,6 +226,7 @@ def _submission(wanted: _Wanted, submitted_by: str | None) -> Submission:
         submitted_by=submitted_by,
         correlation_id=event.correlation_id,
         traceparent=event.traceparent,
+        tracestate=event.tracestate,
     )
 
 

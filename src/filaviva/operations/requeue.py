@@ -24,7 +24,7 @@ from filaviva.waking import wake
 
 _EXCHANGE: Final = Topology().jobs
 _Row: TypeAlias = Mapping[str, Any]
-_NOT_TOLD: Final = ("revision", "parked_reason", "attempt")
+_NOT_TOLD: Final = ("tracestate", "revision", "parked_reason", "attempt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ done AS (
         queued_at = clock_timestamp(), updated_at = clock_timestamp()
     FROM mine WHERE jobs.id = mine.id
     RETURNING jobs.id AS job_id, jobs.epoch, jobs.issue, jobs.type, jobs.version, jobs.queue,
-        jobs.priority, jobs.correlation_id, jobs.traceparent, jobs.revision, jobs.parked_reason,
+        jobs.priority, jobs.correlation_id, jobs.traceparent, jobs.tracestate, jobs.revision,
+        jobs.parked_reason,
         jobs.attempt),
 reopened AS (
     UPDATE filaviva.batches SET ended_at = NULL
@@ -122,7 +123,12 @@ def _within(rows: Sequence[_Row], messages: Sequence[OutboxRow], cause: str) -> 
         return messages
     within: dict[UUID | None, str] = {}
     for row in rows:
-        last = Attempted(job_id=row["job_id"], number=row["attempt"], origin=row["traceparent"])
+        last = Attempted(
+            job_id=row["job_id"],
+            number=row["attempt"],
+            origin=row["traceparent"],
+            state=row["tracestate"],
+        )
         told = Returned(attempt=last, type=row["type"], queue=row["queue"], cause=cause)
         within[row["job_id"]] = tracing.spans.returned(told, _EXCHANGE)
     return [replace(row, hop=within.get(row.job_id)) for row in messages]

@@ -42,6 +42,7 @@ class Origin:
     idempotency_key: str
     correlation_id: str
     traceparent: str | None = None
+    tracestate: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Submission:
     correlation_id: str
     traceparent: str | None
     callback_url: str | None = None
+    tracestate: str | None = None
     batch: Batch | None = None  # then `payload` is empty: each item has its own
 
     @property
@@ -114,6 +116,7 @@ def admit(
         submitted_by=principal.key_id,
         correlation_id=origin.correlation_id,
         traceparent=origin.traceparent,
+        tracestate=origin.tracestate,
         callback_url=fields.get("callbackUrl"),
         batch=batch,
     )

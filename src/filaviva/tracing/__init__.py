@@ -31,6 +31,7 @@ class Untraced:
     """A span while nobody traces: it takes what is told, and keeps nothing."""
 
     traceparent: str | None = None
+    tracestate: str | None = None
 
     def tell(self, **_facts: Any) -> None:
         """Add facts to the span."""
@@ -50,3 +51,8 @@ def creating(exchange: str) -> Any:
 def carried() -> str | None:
     """Give the context of what happens now, for a message that is about to be made."""
     return None if spans is None else spans.current()
+
+
+def carried_state() -> str | None:
+    """Give what other systems have added to that context."""
+    return None if spans is None else spans.current_state()

@@ -20,6 +20,7 @@ class Creation:
         self._span = span
         self._exchange = exchange
         self.traceparent = contexts.write(span.get_span_context())
+        self.tracestate = contexts.state(span.get_span_context())
 
     def tell(
         self,

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags, TraceState
 
 from filaviva.tracing.ids import Ids, attempt
 
@@ -16,18 +16,26 @@ _TRACEPARENT: Final = re.compile(
 _NOWHERE: Final = Context()
 
 
-def read(traceparent: object) -> SpanContext | None:
-    """Read a traceparent; None if there is none, or it is broken."""
+def read(traceparent: object, tracestate: str | None = None) -> SpanContext | None:
+    """Read a traceparent, with what came beside it; None if there is none, or it is broken."""
     found = _TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) else None
     if found is None:
         return None
     trace_id, span_id, flags = (int(part, 16) for part in found.groups())
-    return SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
+    beside = TraceState.from_header([tracestate]) if tracestate else None
+    return SpanContext(
+        trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags), trace_state=beside
+    )
 
 
 def write(context: SpanContext) -> str:
     """Write a context as traceparent."""
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def state(context: SpanContext) -> str | None:
+    """Write what other systems have added to a context; None if they have not."""
+    return context.trace_state.to_header() or None
 
 
 def of_attempt(job_id: UUID, number: int, *, sampled: bool) -> SpanContext:

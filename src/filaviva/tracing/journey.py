@@ -65,6 +65,11 @@ class Spans:
         span = contexts.current()
         return None if span is None else contexts.write(span.get_span_context())
 
+    def current_state(self) -> str | None:
+        """Give what other systems have added to that context."""
+        span = contexts.current()
+        return None if span is None else contexts.state(span.get_span_context())
+
     def ids(self) -> dict[str, str]:
         """Give the ids of what happens now, as log lines have them."""
         span = contexts.current()
@@ -103,7 +108,9 @@ class Spans:
 
     def attempt(self, job: Any, delivery: Any, queue: str) -> Running:
         """Begin the trace of an attempt that this delivery has brought."""
-        attempted = Attempted(job_id=job.id, number=job.attempt, origin=job.traceparent)
+        attempted = Attempted(
+            job_id=job.id, number=job.attempt, origin=job.traceparent, state=job.tracestate
+        )
         if self._follows and not self._sampled(attempted):
             return Running(NonRecordingSpan(self._context(attempted)))
         destination = destinations.received(delivery.exchange, delivery.routing_key, queue)
@@ -235,7 +242,9 @@ class Spans:
         said = destinations.attributes(returned.cause, "create", destination, returned.queue)
         said |= {names.JOB_ID: str(last.job_id), names.JOB_TYPE: returned.type}
         links = self._links(
-            Attempted(job_id=last.job_id, number=last.number + 1, origin=last.origin)
+            Attempted(
+                job_id=last.job_id, number=last.number + 1, origin=last.origin, state=last.state
+            )
         )
         span = self._tracer.start_span(
             f"{returned.cause} {destination}", kind=SpanKind.PRODUCER, attributes=said, links=links
@@ -262,7 +271,7 @@ class Spans:
     def _links(self, attempted: Attempted, hop: object = None) -> list[Link]:
         """Link to the creation first: whether it is kept decides about the attempt, too."""
         links = []
-        origin = contexts.read(attempted.origin)
+        origin = contexts.read(attempted.origin, attempted.state)
         if origin is not None:
             links.append(_link(origin, "creation"))
         if attempted.number > 1 and self._ids is not None:

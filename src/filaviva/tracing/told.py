@@ -12,6 +12,7 @@ class Attempted:
     job_id: UUID
     number: int
     origin: str | None  # the traceparent that the job was submitted under
+    state: str | None = None  # and the tracestate, for who links to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

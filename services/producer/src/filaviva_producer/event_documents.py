@@ -26,6 +26,7 @@ _EVENT: Final[dict[str, Any]] = {
         "time": {"type": "string", "format": "date-time"},
         "correlationid": _TEXT,
         "traceparent": _TEXT,
+        "tracestate": {"type": "string", "description": "beside `traceparent`; as W3C has it"},
         "datacontenttype": {"const": "application/json"},
         "dataschema": _TEXT,
         "specversion": {"const": "1.0", "description": "a CloudEvent: extensions are kept"},

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from starlette.responses import Response
 
-from filaviva import canonical, events, tracing
+from filaviva import canonical, events, tracestate, tracing
 from filaviva.database.transaction import code, transact
 from filaviva.errors import Flaw, Rejected
 from filaviva.http import ExactResponse, allowed
@@ -63,6 +63,7 @@ class EventBody(BaseModel):
     time: Annotated[AwareDatetime, Field(strict=False)] | None = None
     correlationid: Text | None = None
     traceparent: Text | None = None
+    tracestate: Any = None  # an invalid one is dropped
     datacontenttype: Literal["application/json"] | None = None
     dataschema: Text | None = None
     specversion: Literal["1.0"] | None = None
@@ -133,14 +134,17 @@ class Publishing:
     async def _accept(self, request: Request, writer: Principal, body: EventBody) -> Response:
         contract = _contract(body, writer, self.registry)
         identity = body.id or idempotency_key(request)
+        traceparent, state = _trace(body, request)
         attributes = body.attributes(writer.tenant)
+        if state is not None:
+            attributes[tracestate.NAME] = state
         envelope = Envelope(
             id=identity,
             source=attributes["source"],
             type=wire_type(contract.type, contract.version),
             data=canonical.dumps(body.data),
             correlationid=body.correlationid or request.state.request_id,
-            traceparent=body.traceparent or tracing.carried() or request.headers.get("traceparent"),
+            traceparent=traceparent,
         ).with_attributes(attributes)
         _check(envelope, contract, body, writer.tenant, self.max_data_bytes)
         published = await self._publish(envelope, attributes, body.data, writer)
@@ -181,6 +185,16 @@ class Publishing:
         for job in jobs:
             result = "duplicate" if job.duplicate else "accepted"
             self.metrics.jobs_submitted.labels(job.type, "event", result).inc()
+
+
+def _trace(body: EventBody, request: Request) -> tuple[str | None, str | None]:
+    """Give the traceparent of an event, and the tracestate that came with it."""
+    if body.traceparent is not None:
+        return body.traceparent, tracestate.read(body.tracestate)
+    if (carried := tracing.carried()) is not None:
+        return carried, tracing.carried_state()
+    found = request.headers.get("traceparent")
+    return found, tracestate.beside(found, tracestate.of(request.headers))
 
 
 def _contract(body: EventBody, writer: Principal, registry: Registry) -> Registered:

@@ -12,7 +12,7 @@ from typing import Any
 from prometheus_client import Counter
 from starlette.requests import Request
 
-from filaviva import canonical, tracing
+from filaviva import canonical, tracestate, tracing
 from filaviva.broker.topology import Topology
 from filaviva.callbacks.urls import Rules
 from filaviva.errors import Rejected
@@ -73,8 +73,7 @@ class Submitting:
         large = is_large(body) or _jobs(value) > _MANY
         try:
             with self._violations.watched(*_contract(value)), tracing.creating(_EXCHANGE) as made:
-                traceparent = made.traceparent or _traceparent(request)
-                origin = Origin(principal, key, request.state.request_id, traceparent)
+                origin = Origin(principal, key, request.state.request_id, *_trace(request, made))
                 kept = await self._keep(value, origin, large=large)
                 if made.traceparent is not None:
                     made.tell(
@@ -168,9 +167,13 @@ def _jobs(value: Any) -> int:
     return len(items) if isinstance(items, list) else 1
 
 
-def _traceparent(request: Request) -> str | None:
+def _trace(request: Request, made: Any) -> tuple[str | None, str | None]:
+    """Give the traceparent and the tracestate under which the job is made."""
+    if made.traceparent is not None:
+        return made.traceparent, made.tracestate
     found = request.headers.get("traceparent", "")
-    return found if _TRACEPARENT.fullmatch(found) else None
+    traceparent = found if _TRACEPARENT.fullmatch(found) else None
+    return traceparent, tracestate.beside(traceparent, tracestate.of(request.headers))
 
 
 def _accepted(kept: Submitted, page: Mapping[str, str], told: Mapping[str, str]) -> ExactResponse:

@@ -88,7 +88,7 @@ _COLUMNS = """jobs.id, jobs.type, jobs.version, jobs.tenant, jobs.subject, jobs.
         (jobs.not_before IS NOT NULL),
         extract(epoch FROM jobs.deadline - clock_timestamp())::float8,
         extract(epoch FROM clock_timestamp() - jobs.created_at)::float8, jobs.submitted_by,
-        jobs.parent_id, (jobs.callback_url IS NOT NULL), jobs.cost_usd::float8"""
+        jobs.parent_id, (jobs.callback_url IS NOT NULL), jobs.cost_usd::float8, jobs.tracestate"""
 
 _CLAIM_SQL = _CLAIM.format(columns=_COLUMNS)
 
@@ -135,6 +135,7 @@ class Claimed:
     parent_id: UUID | None = None
     calls_back: bool = False  # once it has ended
     spent: float = 0.0  # USD, by earlier attempts
+    tracestate: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ def read(delivery: Delivery) -> Event | Envelope | None:
         return None
     try:
         envelope = Envelope.decode(delivery.body, delivery.content_type, delivery.headers)
-        event = events.read(envelope, header=delivery.headers.get("traceparent"))
+        event = events.read(envelope, headers=delivery.headers)
     except Undecodable:
         return None
     if event.type.startswith("filaviva."):

@@ -54,6 +54,7 @@ jobs = Table(
     Column("cost_usd", Numeric, nullable=False),
     Column("correlation_id", Text, nullable=False),
     Column("traceparent", Text),
+    Column("tracestate", Text),
     Column("labels", JSONB, nullable=False),
     Column("submitted_by", Text),
     Column("subject", Text),
