@@ -14,11 +14,11 @@ _HEAD: Final = """\
 <!-- written by `python -m filaviva.cli.reference` -->
 
 Every service serves `/metrics` (Prometheus text, or OpenMetrics with the trace ids of attempts as
-exemplars) on its metrics port, beside `/healthz` and `/readyz`. Names and labels are promises. No tenant, user or id is ever a label. What users name
-(steps, models) is told apart up to some hundreds of values, the rest is `other`; a type that no app
-publishes is `unknown`. Each process tells what it has seen itself: sum over instances. What can be
-named beforehand begins at 0; a model or a step begins with its first call, which `increase` does
-not show.
+exemplars) on its metrics port, beside `/healthz` and `/readyz`. Names and labels are promises.
+No tenant, user or id is ever a label. What users name (steps, models) is told apart up to some
+hundreds of values, the rest is `other`; a type that no app publishes is `unknown`.
+Each process tells what it has seen itself: sum over instances. What can be named beforehand begins
+at 0; a model or a step begins with its first call, which `increase` does not show.
 
 | metric | kind | labels | meaning |
 |---|---|---|---|
