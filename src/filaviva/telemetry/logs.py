@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 import structlog
-from structlog.types import EventDict
+from structlog.types import EventDict, Processor
 
 from filaviva import tracing
 from filaviva.telemetry.errors import described
@@ -57,12 +57,39 @@ def answer_within(span: Mapping[str, str]) -> None:
 
 def configure(*, service: str, level: int = logging.INFO) -> None:
     """Send structlog's and everybody else's lines through one pipeline to stderr."""
+    shared = _facts(service)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    output = logging.StreamHandler(sys.stderr)
+    output.setFormatter(_written(shared))
+    root = logging.getLogger()
+    root.handlers[:] = [output]
+    root.setLevel(level)
+    # A lost connection is our fact to state, once; the libraries repeat it per channel.
+    for noisy in _NOISY:
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
+    logging.captureWarnings(capture=True)
+    sys.excepthook = _uncaught
+    threading.excepthook = _uncaught_in_thread
+
+
+def _facts(service: str) -> list[Processor]:
+    """Say what every line says, whoever writes it."""
 
     def named(_logger: Any, _method: str, line: EventDict) -> EventDict:
         line["service"] = service  # not by context: the threads of libraries have none of ours
         return line
 
-    shared: list[structlog.types.Processor] = [
+    return [
         named,
         structlog.contextvars.merge_contextvars,
         _the_job,
@@ -74,39 +101,19 @@ def configure(*, service: str, level: int = logging.INFO) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
-    terminal = sys.stderr.isatty()
-    written = (
+
+
+def _written(shared: list[Processor]) -> logging.Formatter:
+    """Write JSON, or readable lines on a terminal."""
+    form: Processor = (
         structlog.dev.ConsoleRenderer()
-        if terminal
+        if sys.stderr.isatty()
         else structlog.processors.JSONRenderer(default=str)
     )
-    final: list[structlog.types.Processor] = [_the_error, _once, written]
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=True,
+    without_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared, processors=[without_meta, _the_error, _once, form]
     )
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *final],
-    )
-    output = logging.StreamHandler(sys.stderr)
-    output.setFormatter(formatter)
-    root = logging.getLogger()
-    root.handlers[:] = [output]
-    root.setLevel(level)
-    # A lost connection is our fact to state, once; the libraries repeat it per channel.
-    for noisy in _NOISY:
-        logging.getLogger(noisy).setLevel(logging.ERROR)
-    logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
-    logging.captureWarnings(capture=True)
-    sys.excepthook = _uncaught
-    threading.excepthook = _uncaught_in_thread
 
 
 def _uncaught(_: type[BaseException], error: BaseException, _at: TracebackType | None) -> None:
