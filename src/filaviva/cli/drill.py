@@ -20,6 +20,7 @@ from filaviva.database import redacted
 from filaviva.dev import slack
 from filaviva.dev.command import DEFAULT_STATE
 from filaviva.dev.detached import detached
+from filaviva.dev.lock import exclusive_lock
 from filaviva.dev.readiness import NotReady
 from filaviva.drilling.drill import Report, drill
 from filaviva.drilling.plan import (
@@ -30,7 +31,7 @@ from filaviva.drilling.plan import (
     Plan,
     Scraped,
 )
-from filaviva.errors import ConfigurationError, FilavivaError
+from filaviva.errors import ConfigurationError, FilavivaError, Rejected
 from filaviva.settings import DrillSettings, FromEnvironment, PostgresSettings, read
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -149,7 +150,10 @@ def _run(work: Coroutine[Any, Any, Report], screen: DrillScreen) -> Report:
 async def _on_own_stack(wishes: Wishes, app_name: str, screen: DrillScreen) -> Report:
     """Drill on a stack that runs for that alone, with a stand-in for Slack."""
     state = _STACK.absolute()
-    with slack.stand_in() as inbox:
+    with exclusive_lock(state.with_name(f"{state.name}.lock")) as ours, slack.stand_in() as inbox:
+        if not ours:
+            detail = f"another drill runs on a stack of its own in {_STACK}: wait for its end"
+            raise Rejected("conflict", detail, status=409)
         added = {"FILAVIVA_SLACK__WEBHOOK_URL": inbox.url}
         async with detached(state, app=app_name, workers=2, added=added) as facts:
             told = jsonlib.loads(facts.read_text(encoding="utf-8"))

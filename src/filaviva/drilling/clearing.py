@@ -45,8 +45,6 @@ _KEYS: Final = "SELECT id FROM filaviva.api_keys WHERE tenant = $1 AND revoked_a
 
 async def clear(engine: AsyncEngine, *, author: str, reason: str) -> int:
     """End everything; return how many jobs and letters there were to end."""
-    for (key,) in await _rows(engine, _KEYS, TENANT):
-        await keys.revoke(engine, str(key), author=author)
     for (running,) in await _rows(engine, _REPLAYS, TENANT):
         await _stop(engine, UUID(str(running)), author)
     ended = await _cancel(engine, author=author, reason=reason)
@@ -54,6 +52,9 @@ async def clear(engine: AsyncEngine, *, author: str, reason: str) -> int:
     letters = [UUID(str(row[0])) for row in await _rows(engine, _LETTERS, TENANT, "open")]
     for letter in letters:
         await _discard(engine, letter, author=author, reason=reason)
+    # Last: what still runs under a key that is revoked would die of that.
+    for (key,) in await _rows(engine, _KEYS, TENANT):
+        await keys.revoke(engine, str(key), author=author)
     return ended + len(letters)
 
 

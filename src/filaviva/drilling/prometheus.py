@@ -12,7 +12,10 @@ ALERT: Final = "FilavivaProviderFailing"
 _FIRING: Final = (
     f'ALERTS{{alertname="{ALERT}",alertstate="firing",type="{DrillCall.contract_type}"}}'
 )
+# Those that Alertmanager tells somebody of, as `deploy/alertmanager` routes them.
+_OTHERS: Final = f'ALERTS{{alertname!="{ALERT}",alertstate="firing",severity!~"info|none"}}'
 _STEP: Final = 1.0
+_MARGIN: Final = 30.0
 _SCRAPED: Final = f'count(filaviva_job_attempts_total{{type="{DrillCall.contract_type}"}})'
 
 
@@ -69,6 +72,15 @@ class Prometheus:
         found = await self.over(_FIRING, since, until, _STEP)
         times = [at for each in found for at, _ in each.samples]
         return (min(times), max(times) + _STEP) if times else None
+
+    async def others(self, since: float, until: float) -> int:
+        """Count what else there was to tell: other alerts that began or ended meanwhile."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for each in await self.over(_OTHERS, since - _MARGIN, until, _MARGIN / 2):
+            group = (each.labels["alertname"], each.labels.get("type", ""))
+            found.setdefault(group, []).extend(at for at, _ in each.samples)
+        began = sum(min(times) > since - _MARGIN / 2 for times in found.values())
+        return began + sum(max(times) < until - _MARGIN for times in found.values())
 
     async def now(self, expr: str) -> list[Series]:
         """Give what a query shows now."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -9,6 +10,7 @@ from filaviva.drilling import panels
 from filaviva.drilling.alertmanager import at_stand_in
 from filaviva.drilling.evidence import Alert, Cut, Evidence, Seen, Told
 from filaviva.drilling.observing import Observing
+from filaviva.errors import Unreachable
 
 # The rules look back two minutes, and Prometheus looks at them every 15 s.
 _OVER_SECONDS: Final = 300.0
@@ -28,10 +30,17 @@ class Watching:
         self._observing = observing
         self._share = share
         self._sent = (0, 0)
+        self._since = 0.0
         self._looked = (0.0, False)
+
+    @property
+    def able(self) -> bool:
+        """Whether there is a Prometheus to ask."""
+        return self._observing.prometheus is not None
 
     async def begin(self) -> None:
         """Note what Alertmanager has told until now."""
+        self._since = time.time()
         if self._observing.alertmanagers is not None:
             self._sent = await self._observing.alertmanagers.sent()
 
@@ -39,7 +48,8 @@ class Watching:
         """Tell whether the alert fires, asking at most twice a second."""
         prometheus, (at, fires) = self._observing.prometheus, self._looked
         if prometheus is not None and time.monotonic() - at >= _EVERY_SECONDS:
-            fires = await prometheus.fires()
+            with suppress(Unreachable):  # only shown; what counts is asked for afterwards
+                fires = await prometheus.fires()
             self._looked = (time.monotonic(), fires)
         return fires
 
@@ -97,14 +107,17 @@ class Watching:
         if observing.alertmanagers is None:
             return Told()
         sent, failed = await observing.alertmanagers.sent()
-        more = sent - self._sent[0]
-        # It counts messages, not what they say: the first one fires, what follows ends it.
-        return Told(
-            min(more, 1),
-            max(more - 1, 0),
-            failed - self._sent[1],
-            " by Alertmanager's own count, of all alerts",
-        )
+        return await self._ours(sent - self._sent[0], failed - self._sent[1])
+
+    async def _ours(self, sent: int, failed: int) -> Told:
+        """Take off what was to tell of other alerts: Alertmanager counts messages of all."""
+        prometheus, others = self._observing.prometheus, 0
+        if prometheus is not None:
+            others = await prometheus.others(self._since, time.time())
+        ours = max(sent - others, 0)
+        where = f" by Alertmanager's count, {sent} of all alerts"
+        # What it says is not counted: the first one fires, what follows ends it.
+        return Told(min(ours, 1), max(ours - 1, 0), failed, where)
 
     async def _seen(self, since: float, until: float, wait: Wait) -> Sequence[Seen]:
         prometheus, interval = self._observing.prometheus, self._observing.interval
