@@ -17,7 +17,7 @@ from filaviva.app import App
 from filaviva.errors import ConfigurationError
 from filaviva.handler import Handler
 from filaviva.registry import CHANNEL
-from filaviva.schemas import SchemaCheck
+from filaviva.schemas import SchemaCheck, schema_of
 from filaviva_contracts import Contract
 from filaviva_contracts.names import event_of
 
@@ -202,7 +202,7 @@ async def _schemas(
 
 def _described(contract: type[Contract]) -> tuple[str, str]:
     """Give a contract's schema, which must compile or every producer would refuse it; examples."""
-    schema = contract.json_schema()
+    schema = schema_of(contract)
     SchemaCheck(schema)
     return json.dumps(schema), json.dumps(schema.get("examples", []))
 

@@ -8,9 +8,18 @@ from typing import Any, Never
 from filaviva.errors import ConfigurationError, Flaw
 from filaviva.flaws import pointer
 from filaviva.told_apart import told_apart
+from filaviva_contracts import Contract
 
 _MOST = 100
 UNKNOWN_MEMBER = "there is no such member in this contract"
+
+
+def schema_of(contract: type[Contract]) -> dict[str, Any]:
+    """Give a contract's schema; ConfigurationError says why it has none that may be published."""
+    try:
+        return contract.json_schema()
+    except TypeError as refused:
+        raise ConfigurationError(str(refused)) from None
 
 
 class SchemaCheck:

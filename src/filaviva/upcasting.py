@@ -59,7 +59,7 @@ class Upcaster:
         """
         try:
             made = self.function(data)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failed(f"raised {type(error).__name__}: {error}") from error
         if not isinstance(made, dict):
             raise self._failed(f"returned {type(made).__name__}, expected a dict")
@@ -119,7 +119,7 @@ def upcast(payload: str, steps: Sequence[Upcaster]) -> str:
         data = step(data)
     try:
         return canonical.dumps(data)
-    except (TypeError, ValueError) as wrong:
+    except (TypeError, ValueError, RecursionError) as wrong:
         raise UpcastFailed(
             f"the upcaster {steps[-1].name} returned what is no JSON: {wrong}"
         ) from None
@@ -134,7 +134,10 @@ def _check_function(label: str, function: object) -> None:
             "it makes a dict of a dict, and asks nobody"
         )
     try:
-        inspect.signature(function).bind(None)
-    except TypeError:
         found = inspect.signature(function)
+    except ValueError:  # some of Python's own functions do not say
+        return
+    try:
+        found.bind(None)
+    except TypeError:
         raise ConfigurationError(f"{label}: found {found}, expected a function of (data)") from None

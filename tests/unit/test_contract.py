@@ -1,6 +1,7 @@
 """A contract names itself, never changes, and is camelCase on the wire."""
 
 import types
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from time import monotonic
@@ -317,3 +318,24 @@ def test_a_member_of_a_union_has_to_say_which_one_it_is() -> None:
 
     assert check.flaws({"it": {"kind": "dog"}}) == ()
     assert {flaw.pointer for flaw in check.flaws({"it": {}})} == {"/it/kind"}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        (Callable[[int], str] | None, None),
+        (str, Field("x", alias="$ref")),
+        (dict[str, Any], Field({"$ref": "x"})),
+    ],
+)
+def test_what_json_schema_has_no_words_for_is_told_with_the_contracts_name(field: Any) -> None:
+    class Inside(Part):
+        pass
+
+    inside = create_model("Inside", __base__=Inside, it=field)
+    keywords = {"type": "made", "version": 1}
+
+    with pytest.raises(TypeError, match="contract Made: found what JSON Schema has no words for"):
+        create_model(
+            "Made", __base__=Contract, __cls_kwargs__=keywords, inside=(inside, inside())
+        ).json_schema()

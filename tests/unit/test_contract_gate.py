@@ -449,3 +449,20 @@ def test_a_broken_list_of_what_is_released_is_told(
 
     with pytest.raises(ConfigurationError, match=says):
         project.check(app)
+
+
+def test_two_classes_for_one_version_are_told_by_name(project: Project) -> None:
+    app = App("shop")
+    app.upcaster(contract(1, PAID), to=2)(dict)
+    handled = shop(contract(1, PAID), contract(2, PAID))
+    for handler in handled.all_handlers():
+        app.handler(handler.contract)(handler.function)
+
+    with pytest.raises(ConfigurationError, match=r"both order\.paid v1, expected one class"):
+        project.catalog(app)
+
+
+def test_what_returns_nothing_is_released_like_any_other(project: Project) -> None:
+    project.released(shop(contract(1, PAID), result=None))
+
+    assert project.folder.read("golden/order.paid/1.result.json") is None

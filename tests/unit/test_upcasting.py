@@ -1,6 +1,7 @@
 """Old data is made new, step by step, before a handler reads it."""
 
 import json
+import sys
 from decimal import Decimal
 from typing import Any
 
@@ -100,12 +101,21 @@ def test_numbers_that_no_step_touches_stay_what_they_were() -> None:
     assert text == '{"total":12345678901234567890.1234567890,"new":null}'
 
 
+def nested(levels: int) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for _ in range(levels):
+        data = {"inside": data}
+    return data
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
         (lambda data: data["missing"], "raised KeyError: 'missing'"),
         (lambda data: data.clear(), "returned NoneType, expected a dict"),
         (lambda _: {"when": object()}, "returned what is no JSON"),
+        (lambda _: nested(5000), "returned what is no JSON"),
+        (lambda _: sys.exit(3), "raised SystemExit: 3"),
     ],
 )
 async def test_what_a_step_cannot_do_is_said_with_its_name(function: Any, said: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_jsonable_python
 
@@ -56,11 +56,22 @@ class Contract(Part):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """Give the closed JSON Schema (2020-12): what a producer may send, and nothing else."""
+        """Give the closed JSON Schema (2020-12): what a producer may send, and nothing else.
+
+        TypeError says what cannot be evolved, or written as one.
+        """
         cls._refuse_unevolvable()
-        schema = cls.model_json_schema(
-            by_alias=True, mode="validation", schema_generator=_ClosedSchema
-        )
+        try:
+            schema = cls.model_json_schema(
+                by_alias=True, mode="validation", schema_generator=_ClosedSchema
+            )
+        # The others are what pydantic stumbles with over a field that is called `$ref` or `$defs`.
+        except (PydanticUserError, LookupError, AttributeError) as failed:
+            reason = str(failed).partition("\n")[0]
+            raise TypeError(
+                f"contract {cls.__qualname__}: found what JSON Schema has no words for ({reason}), "
+                "expected fields that are JSON, with names that are no keywords of its own"
+            ) from failed
         return {"$schema": DIALECT, **schema}
 
 

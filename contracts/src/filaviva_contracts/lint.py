@@ -88,7 +88,7 @@ def _type(found: Any, path: str, seen: set[Any], *, told_apart: bool) -> Iterato
         if found not in seen:
             seen.add(found)
             yield from _type(found.__value__, path, seen, told_apart=told_apart)
-    elif (kind := origin or found) in _UNSENDABLE:
+    elif isinstance(kind := origin or found, type) and kind in _UNSENDABLE:
         yield f"{path}: found {kind.__name__}, expected {_UNSENDABLE[kind]}"
     else:
         if origin in _UNIONS and not told_apart:

@@ -8,6 +8,7 @@ from typing import Any
 
 from filaviva.app import App
 from filaviva.registry import Registered
+from filaviva.schemas import schema_of
 from filaviva.specimen import specimen
 from filaviva_contracts import Contract
 from filaviva_contracts.names import event_of, wire_type
@@ -106,7 +107,7 @@ def of_contract(contract: type[Contract]) -> Told:
 
 
 def _of(contract: type[Contract], **more: Any) -> Told:
-    schema = contract.json_schema()
+    schema = schema_of(contract)
     return Told(
         **{
             "type": contract.contract_type,

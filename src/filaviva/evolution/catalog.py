@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from filaviva.app import App
 from filaviva.errors import ConfigurationError
 from filaviva.handler import Handler
+from filaviva.schemas import schema_of
 from filaviva_contracts import Contract
 
 Part: TypeAlias = Literal["data", "result"]
@@ -65,15 +66,18 @@ def catalog(app: App | None, modules: Iterable[str] = ()) -> Catalog:
     readers: dict[Key, Callable[[str], Contract]] = {}
     results: dict[Key, Callable[[str], Any]] = {}
     for contract in _of_modules(modules):
-        one = Defined(contract=contract, schema=_schema(contract), edge=False)
+        _refuse_twin(contract, defined)
+        one = Defined(contract=contract, schema=schema_of(contract), edge=False)
         defined[one.key] = one
         readers[one.key] = contract.model_validate_json
     if app is not None:
         for contract in (*app.old_contracts.values(), *app.published.values()):
-            one = Defined(contract=contract, schema=_schema(contract))
+            _refuse_twin(contract, defined)
+            one = Defined(contract=contract, schema=schema_of(contract))
             defined[one.key] = one
         readers |= {key: each.model_validate_json for key, each in app.published.items()}
         for handler in app.all_handlers():
+            _refuse_twin(handler.contract, defined)
             one = _of_handler(handler)
             defined[one.key] = one
             if one.result_schema is not None:
@@ -82,11 +86,24 @@ def catalog(app: App | None, modules: Iterable[str] = ()) -> Catalog:
     return Catalog(defined, readers, results, {} if app is None else _upcast_results(app))
 
 
+def _refuse_twin(contract: type[Contract], defined: Mapping[Key, Defined]) -> None:
+    rival = defined.get((contract.contract_type, contract.contract_version))
+    if rival is not None and rival.contract is not contract:
+        raise ConfigurationError(
+            f"found {_where(rival.contract)} and {_where(contract)}, both "
+            f"{contract.contract_type} v{contract.contract_version}, expected one class for it"
+        )
+
+
+def _where(contract: type[Contract]) -> str:
+    return f"{contract.__module__}.{contract.__qualname__}"
+
+
 def _of_handler(handler: Handler) -> Defined:
     # What the handlers of an event return is nobody's contract: nobody has asked for it (0019).
     result = handler.returns.schema if handler.event is None else None
     return Defined(
-        contract=handler.contract, schema=_schema(handler.contract), result_schema=result
+        contract=handler.contract, schema=schema_of(handler.contract), result_schema=result
     )
 
 
@@ -133,10 +150,3 @@ def _of_module(module: ModuleType) -> list[type[Contract]]:
             f"found no contract in {module.__name__}, expected classes made from Contract"
         )
     return found
-
-
-def _schema(contract: type[Contract]) -> dict[str, Any]:
-    try:
-        return contract.json_schema()
-    except TypeError as unevolvable:
-        raise ConfigurationError(str(unevolvable)) from None

@@ -12,7 +12,7 @@ from filaviva.evolution.catalog import PARTS, Catalog, Defined, Key, Part
 from filaviva.evolution.findings import Finding
 from filaviva.evolution.folder import Folder, Place, schema_path
 from filaviva.evolution.nodes import Document
-from filaviva.flaws import sentence
+from filaviva.flaws import flaws_of, sentence
 from filaviva.schemas import SchemaCheck
 from filaviva.specimen import specimen
 from filaviva_contracts import exact, wire_type
@@ -100,10 +100,7 @@ def read_all(catalog: Catalog, folder: Folder) -> Iterator[Finding]:
 
 
 def _told(unread: FilavivaError | ValidationError) -> str:
-    if isinstance(unread, ValidationError):
-        first = unread.errors(include_url=False, include_input=False)[0]
-        return f"{'/'.join(map(str, first['loc']))}: {first['msg']}"
-    return str(unread)
+    return sentence("it", flaws_of(unread)) if isinstance(unread, ValidationError) else str(unread)
 
 
 def _misnamed(folder: Folder, place: Place) -> Iterator[Finding]:
