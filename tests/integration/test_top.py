@@ -192,12 +192,39 @@ async def test_a_database_and_a_broker_that_go_away_come_back(
         await terminal.shows(str(job))
         to_database.close()
         to_broker.close()
-        await terminal.shows("DATABASE AWAY; what follows is")
-        await terminal.shows("BROKER AWAY")
+        await terminal.shows("NO DATABASE; what follows is")
+        await terminal.shows("NO BROKER")
         assert str(job) in terminal.page
         await to_database.open()
         await to_broker.open()
-        await until(lambda: "AWAY" not in terminal.page and str(job) in terminal.page)
+        await until(lambda: "NO " not in terminal.page and str(job) in terminal.page)
         terminal.press("q")
     to_database.close()
     to_broker.close()
+
+
+@pytest.mark.soak  # the patience of several looks
+async def test_a_server_that_falls_silent_is_as_good_as_away(
+    database: str, jobs: Jobs, tmp_path: Path
+) -> None:
+    job = await jobs.queued()
+
+    async with Proxy(database) as proxy, live(proxy.url, tmp_path) as terminal:
+        await terminal.shows(str(job))
+        proxy.silence()
+        await terminal.shows("NO DATABASE; what follows is")
+        assert str(job) in terminal.page
+        proxy.resume()
+        await until(lambda: "NO DATABASE" not in terminal.page and str(job) in terminal.page)
+        terminal.press("q")
+
+
+async def test_a_database_of_another_release_is_named_with_the_next_step(
+    database: str, jobs: Jobs, tmp_path: Path
+) -> None:
+    await jobs.all("ALTER TABLE filaviva.workers DROP COLUMN lately")
+
+    async with live(database, tmp_path) as terminal:
+        await terminal.shows("is not set up for this release")
+        await terminal.shows("`filaviva setup`")
+        terminal.press("q")

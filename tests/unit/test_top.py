@@ -114,10 +114,10 @@ def test_figures_that_are_old_are_marked_while_a_server_is_away() -> None:
     lines = drawn(seen)
 
     assert lines[1:3] == [
-        "DATABASE AWAY; what follows is 1m15s old: connection refused",
-        "BROKER AWAY; its figures are 0s old: no answer",
+        "NO DATABASE; what follows is 1m15s old: connection refused",
+        "NO BROKER; its figures are 0s old: no answer",
     ]
-    assert drawn(Seen(None, away="no such host"))[1:] == ["DATABASE AWAY: no such host"]
+    assert drawn(Seen(None, away="no such host"))[1:] == ["NO DATABASE: no such host"]
 
 
 def test_what_others_wrote_steers_no_terminal() -> None:

@@ -100,10 +100,11 @@ def database_errors(url: str) -> Iterator[None]:
     try:
         yield
     except DATABASE_ERRORS as error:
-        raise _ours(error, url) from error
+        raise ours(error, url) from error
 
 
-def _ours(error: Exception, url: str) -> FilavivaError:
+def ours(error: Exception, url: str) -> FilavivaError:
+    """Say what the driver raised in our words, with the next step."""
     where = redacted(url)
     if unreachable(error):
         return Unreachable(f"the database at {where} does not answer: {words(error)}")

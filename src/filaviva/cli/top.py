@@ -26,7 +26,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 # Wide enough for every column, where it goes to a file.
 _WIDE, _LONG = 200, 10_000
-_PATIENCE: Final = 5.0
+_PATIENCE: Final = 3.0
 
 
 class BrokerAlone(FromEnvironment):
@@ -100,7 +100,7 @@ async def _looking(chosen: Chosen) -> AsyncIterator[tuple[Looking, str]]:
         broker = read(BrokerAlone, given).broker.url.get_secret_value()
         depths = QueueDepths(broker, name="filaviva top")
     try:
-        yield Looking(engine, depths, chosen), url
+        yield Looking(engine, url, depths, chosen), url
     finally:
         await engine.dispose()
         if depths is not None:

@@ -1,5 +1,6 @@
 """Tables and pages that fit a terminal of any size, and say what they had to leave out."""
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
@@ -10,6 +11,7 @@ from rich.text import Text
 from filaviva.cli.output import printable
 
 _GAP: Final = 2
+_NARROWEST: Final = 8
 _NOTE: Final = 5  # of columns that were left out
 _CUT: Final = "…"
 
@@ -53,15 +55,20 @@ def page(
 ) -> list[Text]:
     """Fit a page: what a terminal has no room for is counted or named where it would stand."""
     drawn = [_table(section, width) for section in sections]
-    room = max(0, height - len(header))
+    lines = [*header[:1], *(part for line in header[1:] for part in _wrapped(line, width))]
+    room = max(0, height - len(lines))
     shares = _shares([(each.least, len(rows)) for each, (_, rows) in _both(sections, drawn)], room)
-    lines = list(header)
     for (head, rows), share in zip(drawn, shares, strict=False):
         lines += [head, *_cut_off(rows, share)]
     left_out = [each.title.lower() for each in sections[len(shares) :]]
     if left_out:
         lines[max(1, height) - 1 :] = [Text(f"{_CUT} no room for: {', '.join(left_out)}", "dim")]
     return [cut(line, width) for line in lines[: max(1, height)]]
+
+
+def _wrapped(line: Text, width: int) -> list[Text]:
+    """What went wrong is told to its end: the next step stands there."""
+    return [Text(part, line.style) for part in textwrap.wrap(line.plain, max(_NARROWEST, width))]
 
 
 def cut(line: Text, width: int) -> Text:

@@ -10,8 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.broker.depths import QueueDepths
 from filaviva.broker.topology import Topology
+from filaviva.cli.acting import ours
 from filaviva.cli.top_view import Seen
-from filaviva.database.transaction import DATABASE_ERRORS, words
+from filaviva.database.transaction import DATABASE_ERRORS
 from filaviva.errors import Unreachable
 from filaviva.operations import overview
 from filaviva.operations.overview import stuck
@@ -19,7 +20,7 @@ from filaviva.operations.overview.figures import Chosen, Overview
 from filaviva.operations.overview.stuck import Depths, Stuck
 
 _TOPOLOGY: Final = Topology()
-_PATIENCE: Final = 5.0
+_PATIENCE: Final = 3.0
 # A look may have one part in twenty of the time, however much there is to see.
 _REST: Final = 20.0
 
@@ -27,8 +28,11 @@ _REST: Final = 20.0
 class Looking:
     """What was seen last of both; what cannot be seen now stays as it was, with its age."""
 
-    def __init__(self, engine: AsyncEngine, depths: QueueDepths | None, chosen: Chosen) -> None:
+    def __init__(
+        self, engine: AsyncEngine, url: str, depths: QueueDepths | None, chosen: Chosen
+    ) -> None:
         self._engine = engine
+        self._url = url
         self._queues = depths
         self._chosen = chosen
         self._overview: Overview | None = None
@@ -74,7 +78,7 @@ class Looking:
         try:
             await self.look()
         except DATABASE_ERRORS as away:
-            self._away = words(away) or type(away).__name__
+            self._away = str(ours(away, self._url))
             known = [] if self._overview is None else [q.name for q in self._overview.queues]
             await self._measure(known)
 

@@ -89,10 +89,10 @@ def header(seen: Seen, *, every: float, sort: str, live: bool) -> list[Text]:
     lines = [line]
     if seen.away is not None:
         old = "" if seen.overview is None else f"; what follows is {ago(seen.age)} old"
-        lines.append(Text(f"DATABASE AWAY{old}: {seen.away}", style="bold white on red"))
+        lines.append(Text(f"NO DATABASE{old}: {seen.away}", style="bold white on red"))
     if seen.broker_away is not None:
         old = "" if seen.depths is None else f"; its figures are {ago(seen.depths_age)} old"
-        lines.append(Text(f"BROKER AWAY{old}: {seen.broker_away}", style="bold white on red"))
+        lines.append(Text(f"NO BROKER{old}: {seen.broker_away}", style="bold white on red"))
     return lines
 
 
@@ -144,7 +144,7 @@ def _place(queue: Queue, view: Overview, sort: str) -> tuple[float, bool, str]:
 def _queue(queue: Queue, seen: Seen) -> list[Cell]:
     rate = seen.overview.rate(queue.name) if seen.overview else None
     depth = (seen.depths or {}).get(_TOPOLOGY.work(queue.name))
-    parked = sum(count.number for count in queue.parked.values())
+    parked = sum(count.number for reason, count in queue.parked.items() if reason != "items")
     failing = rate.failing if rate else None
     return [
         Cell(queue.name, "" if queue.workers else "red" if queue.oldest else "dim"),
