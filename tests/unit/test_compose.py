@@ -6,11 +6,13 @@ import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
+PROFILES = ["--profile", "observability", "--profile", "drill"]
 SERVICES = ["producer", "worker", "retry-scheduler", "dlq-handler"]
 
 
@@ -18,12 +20,12 @@ SERVICES = ["producer", "worker", "retry-scheduler", "dlq-handler"]
 def configuration() -> dict[str, Any]:
     program = Path(sys.executable).with_name("podman-compose")
     done = subprocess.run(
-        [program, "-f", ROOT / "compose.yaml", "--profile", "observability", "config"],
+        [program, "-f", ROOT / "compose.yaml", *PROFILES, "config"],
         capture_output=True,
         text=True,
         check=True,
         cwd=ROOT,
-        env=os.environ | {"COMPOSE_PROFILES": "observability"},
+        env=os.environ | {"COMPOSE_PROFILES": "observability,drill"},
     )
     read: dict[str, Any] = yaml.safe_load(done.stdout)
     return read
@@ -116,3 +118,15 @@ def test_alertmanager_starts_with_and_without_a_webhook(tmp_path: Path) -> None:
         subprocess.run([*service["entrypoint"], begun], check=True, env=environment)
         assert (tmp_path / "webhook").read_text() == url
         assert (tmp_path / "webhook").stat().st_mode & 0o077 == 0
+
+
+def test_a_drill_listens_where_workers_look_for_its_provider() -> None:
+    services = configuration()["services"]
+    place = urlsplit(services["worker"]["environment"]["FILAVIVA_DRILL__PROVIDER_URL"])
+    told = services["drill"]["environment"]
+
+    assert place.hostname == "drill"
+    assert services["drill"]["command"][-1] == f"0.0.0.0:{place.port}"
+    for name in ("FILAVIVA_DRILL__API_URL", "FILAVIVA_DRILL__PROMETHEUS_URL"):
+        where = urlsplit(told[name])
+        assert f"127.0.0.1:{where.port}:{where.port}" in services[str(where.hostname)]["ports"]
