@@ -111,6 +111,15 @@ async def test_dead_letters_of_types_that_nobody_publishes_are_one_series(
     assert counted.shown("dead_letters_open", type="made.up.n1", reason="unknown_type") is None
 
 
+async def test_figures_are_told_though_the_database_takes_no_row(
+    counted: Counted, jobs: Jobs
+) -> None:
+    await jobs.all("ALTER TABLE filaviva.counted ADD CONSTRAINT full_disk CHECK (false) NOT VALID")
+    async with counted.at_work():
+        await until(lambda: counted.shown("outbox_pending") == 0)
+    await jobs.all("ALTER TABLE filaviva.counted DROP CONSTRAINT full_disk")
+
+
 async def test_one_process_counts_and_another_follows_when_it_is_gone(
     jobs: Jobs, asked: list[str]
 ) -> None:

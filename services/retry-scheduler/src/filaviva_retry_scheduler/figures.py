@@ -8,15 +8,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.database.fetch import fetch
+from filaviva.database.transaction import DATABASE_ERRORS, said
 from filaviva.operations.overview import counted
 from filaviva.telemetry.figures import Values
 from filaviva.telemetry.known import REASONS, UNKNOWN
 from filaviva_retry_scheduler import server, waiting
 from filaviva_retry_scheduler.shares import CLASSES, class_of
 from filaviva_retry_scheduler.waiting import START
+
+log = structlog.get_logger("filaviva")
 
 Counts: TypeAlias = dict[tuple[str, ...], float]
 
@@ -60,11 +64,19 @@ _MOST_LINES: Final = 10_000
 async def count(connection: AsyncConnection, types: Sequence[str]) -> Mapping[str, Values]:
     """Count everything once, and keep it for whoever looks at the database."""
     found, lie = await fetch(connection, JOBS), await fetch(connection, LETTERS)
-    await counted.keep(connection, (row[:4] for row in found), _by_type(lie))
+    await _keep(connection, found, lie)
     jobs = await _jobs(connection, types, found)
     letters = await _letters(connection, types, lie)
     beside = (await _messages(connection), await _turns(connection), await server.count(connection))
     return {name: each for part in (jobs, letters, *beside) for name, each in part.items()}
+
+
+async def _keep(connection: AsyncConnection, jobs: Sequence[Any], letters: Sequence[Any]) -> None:
+    try:
+        await counted.keep(connection, (row[:4] for row in jobs), _by_type(letters))
+    except DATABASE_ERRORS as refused:
+        # A disk that is full takes no row: that is when the figures are looked at.
+        log.warning("what was counted could not be kept", why=said(refused))
 
 
 def _by_type(letters: Sequence[Any]) -> Iterable[tuple[str | None, int]]:
