@@ -19,6 +19,7 @@ from filaviva.evolution.folder import Folder
 from filaviva.evolution.gate import check
 from filaviva.evolution.release import export, release, retire
 from filaviva.evolution.terms import Terms, Waiver, read_terms
+from filaviva.evolution.writing import write_text
 
 Fields = dict[str, Any]
 
@@ -466,3 +467,52 @@ def test_what_returns_nothing_is_released_like_any_other(project: Project) -> No
     project.released(shop(contract(1, PAID), result=None))
 
     assert project.folder.read("golden/order.paid/1.result.json") is None
+
+
+def test_a_list_of_what_is_released_that_is_gone_is_found_by_what_was_kept(
+    project: Project,
+) -> None:
+    project.released(shop(contract(1, PAID)))
+    app = shop(contract(1, {**PAID, "tip": (int | None, None)}))
+    project.export(app)
+    (project.root / "released.json").unlink()
+
+    assert "1.r1.json was released once" in found(project.check(app))
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "contracts").write_text("a file, and no folder")
+    project = Project(tmp_path / "contracts", Terms())
+
+    with pytest.raises(ConfigurationError, match="which cannot be written"):
+        project.export(shop(contract(1, PAID)))
+
+
+def test_a_file_is_written_whole_and_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text("old")
+    file.chmod(0o640)
+
+    write_text(file, "new")
+
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o640)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"tool = 5", "tool: found 5, expected a table"),
+        (b"[tool.filaviva]\ncontracts = 5", "tool.filaviva.contracts: found 5, expected a table"),
+        (b"\xff", "it is no TOML"),
+    ],
+)
+def test_a_project_file_that_says_something_else_is_told(
+    tmp_path: Path, content: bytes, says: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(content)
+
+    with pytest.raises(ConfigurationError, match=says):
+        read_terms(tmp_path)
+    with pytest.raises(ConfigurationError, match="expected a folder that is there"):
+        read_terms(tmp_path / "elsewhere")

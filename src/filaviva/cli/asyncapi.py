@@ -12,6 +12,7 @@ from filaviva.app import load_app
 from filaviva.asyncapi import Told, document, of_app, of_registry
 from filaviva.cli import acting
 from filaviva.errors import ConfigurationError
+from filaviva.evolution.writing import write_text
 from filaviva.registry import Registry
 
 _WRITTEN = (".json", ".yaml", ".yml")
@@ -37,7 +38,7 @@ def asyncapi(
     if to is None:
         typer.echo(text, nl=False)
     else:
-        to.write_text(text, encoding="utf-8")
+        write_text(to, text)
         typer.echo(str(to))
 
 

@@ -10,6 +10,7 @@ from filaviva.cli import acting, asyncapi, catalogue, evolving, in_flight, sampl
 from filaviva.cli.output import Json, show_json, show_list
 from filaviva.errors import NotFound
 from filaviva.evolution.release import export as write_all
+from filaviva.evolution.writing import write_text
 from filaviva.operations.contract_shapes import contract as shown
 from filaviva.registry import Registered
 
@@ -115,11 +116,10 @@ def _schemas(contract: Registered) -> dict[str, Any]:
 
 
 def _write(contract: Registered, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     name = f"{contract.type}.v{contract.version}"
     for suffix, schema in (("", contract.schema), (".result", contract.result_schema)):
         if schema is not None:
             path = folder / f"{name}{suffix}.json"
             text = json_text.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-            path.write_text(text, encoding="utf-8")
+            write_text(path, text)
             typer.echo(str(path))

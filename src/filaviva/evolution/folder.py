@@ -22,6 +22,7 @@ import simplejson
 from filaviva import canonical
 from filaviva.errors import ConfigurationError
 from filaviva.evolution.catalog import PARTS, Key, Part
+from filaviva.evolution.writing import write_text
 from filaviva_contracts import exact, wire_type
 
 SCHEMAS: Final = "schemas"
@@ -100,10 +101,8 @@ class Folder:
 
     def write(self, path: str, content: Any) -> None:
         """Write one file."""
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
         text = simplejson.dumps(content, indent=2, ensure_ascii=False, use_decimal=True)
-        file.write_text(f"{text}\n", encoding="utf-8")
+        write_text(self.root / path, f"{text}\n")
 
     def digest(self, path: str) -> str:
         """Give the hash of a file, whatever ends its lines."""

@@ -12,7 +12,7 @@ from filaviva.evolution.catalog import PARTS, Catalog, Defined, Key, Part
 from filaviva.evolution.change import Mode
 from filaviva.evolution.comparison import compare
 from filaviva.evolution.findings import Finding, Judged, Released, Report
-from filaviva.evolution.folder import Folder, schema_path
+from filaviva.evolution.folder import RELEASED, Folder, schema_path
 from filaviva.evolution.goldens import RESTORE, read_all, unreadable_before, written_otherwise
 from filaviva.evolution.terms import Terms
 
@@ -105,6 +105,11 @@ def _edited(folder: Folder) -> Iterator[Finding]:
             yield Finding(place.key, f"{place.path} is released, and gone", RESTORE)
         elif folder.digest(place.path) != folder.released[place.path]:
             yield Finding(place.key, f"{place.path} is released, and was edited", RESTORE)
+
+    for place in folder.schemas():
+        if place.name is not None and place.path not in folder.released:
+            found = f"{place.path} was released once, and {RELEASED} does not name it"
+            yield Finding(place.key, found, f"take {RELEASED} back from version control")
 
 
 def _drifted(

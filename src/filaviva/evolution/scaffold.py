@@ -18,6 +18,7 @@ from filaviva.evolution.folder import Folder, golden_path
 from filaviva.evolution.goldens import golden_value
 from filaviva.evolution.release import event
 from filaviva.evolution.terms import Terms
+from filaviva.evolution.writing import write_text
 from filaviva.handler import Handler
 from filaviva_contracts import Contract
 from filaviva_contracts.names import event_of
@@ -117,11 +118,11 @@ def begin(  # noqa: PLR0913, PLR0917 - the code, its files and what they are cal
 
 def write(begun: Begun, folder: Folder) -> list[str]:
     """Write it; give the names of the files."""
-    for path, text in begun.files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
     for name, content in begun.goldens.items():
         folder.write(name, content)
+    # What is there already comes last: should one not be writable, the code is as it was.
+    for path in sorted(begun.files, key=Path.exists):
+        write_text(path, begun.files[path])
     return [*map(str, begun.files), *(str(folder.root / name) for name in begun.goldens)]
 
 

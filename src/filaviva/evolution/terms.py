@@ -12,6 +12,7 @@ from filaviva.evolution.catalog import Key
 from filaviva.evolution.change import Change, Mode
 
 _FILE: Final = "pyproject.toml"
+_TABLE: Final = ("tool", "filaviva", "contracts")
 
 
 class _Table(BaseModel):
@@ -58,13 +59,16 @@ class Terms(_Table):
 
 def read_terms(project: Path) -> Terms:
     """Read a project's table; without one everything is as usual."""
+    if not project.is_dir():
+        raise ConfigurationError(f"--project: found {project}, expected a folder that is there")
     path = project / _FILE
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        table: dict[str, Any] = content.get("tool", {}).get("filaviva", {}).get("contracts", {})
-        terms = Terms(**table)
-    except tomllib.TOMLDecodeError as broken:
+        terms = Terms(**_table(content, path))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
         raise ConfigurationError(f"found {path}, but it is no TOML: {broken}") from None
+    except OSError as unreadable:
+        raise ConfigurationError(f"found {path}, but it cannot be read: {unreadable}") from None
     except ValidationError as wrong:
         first = wrong.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -74,3 +78,13 @@ def read_terms(project: Path) -> Terms:
     return terms.model_copy(
         update={"folder": project / terms.folder, "tests": project / terms.tests}
     )
+
+
+def _table(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = content
+    for number, name in enumerate(_TABLE, 1):
+        found = found.get(name, {})
+        if not isinstance(found, dict):
+            named = ".".join(_TABLE[:number])
+            raise ConfigurationError(f"{path}: {named}: found {found!r}, expected a table")
+    return found
