@@ -177,6 +177,13 @@ def test_a_drill_counts_if_it_passed_lately_and_was_hard(last: Drill | None, lev
     assert drill.verdict(last, None).level == level
 
 
+def test_a_drill_that_did_not_pass_names_what_did_not_hold() -> None:
+    facts = [{"name": "pauses grew", "holds": True}, {"name": "Slack was told", "holds": False}]
+    last = replace(a_drill(passed=False), report={"facts": facts})
+
+    assert "did not pass (Slack was told); one passed on" in drill.verdict(last, a_drill()).found
+
+
 def a_key(**changes: Any) -> Key:
     usual: dict[str, Any] = {
         "id": "abc", "name": "shop", "tenant": "default", "scopes": ("jobs:write",),

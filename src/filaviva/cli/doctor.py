@@ -55,7 +55,7 @@ def doctor(  # noqa: PLR0913 - one argument per option of the command
         str | None,
         typer.Option(
             metavar="URL",
-            help=f"{_ONLY}the producer, for --send-job-twice. Default: FILAVIVA_LINKS__BASE_URL.",
+            help=f"{_ONLY}the producer, for --send-job-twice. Default: FILAVIVA_DRILL__API_URL.",
         ),
     ] = None,
     project: Annotated[
@@ -79,14 +79,17 @@ def doctor(  # noqa: PLR0913 - one argument per option of the command
     settings = read(Settings, environment())
     asked = Asked(
         author=acting.author(),
-        prometheus=prometheus,
+        prometheus=prometheus or settings.drill.prometheus_url or None,
         project=project,
-        api=api or settings.links.base_url or None,
+        api=api or settings.drill.api_url or settings.links.base_url or None,
         stop_seconds=stop_seconds,
         send_test_alert=send_test_alert,
         send_job_twice=send_job_twice,
     )
-    _refuse_alone(asked, api, production=production)
+    given = (prometheus, project, api, stop_seconds)
+    alone = send_test_alert or send_job_twice or any(each is not None for each in given)
+    if alone and not production:
+        raise typer.BadParameter("expected --production beside this option")
     findings = acting.run(_look(settings, asked if production else None))
     if json:
         show_json({"healthy": healthy(findings), "findings": [_shown(each) for each in findings]})
@@ -94,14 +97,6 @@ def doctor(  # noqa: PLR0913 - one argument per option of the command
         _print(findings, production=production)
     if not healthy(findings):
         raise typer.Exit(FAILED)
-
-
-def _refuse_alone(asked: Asked, api: str | None, *, production: bool) -> None:
-    given = (asked.prometheus, asked.project, asked.stop_seconds, api)
-    if not production and (
-        asked.send_test_alert or asked.send_job_twice or any(each is not None for each in given)
-    ):
-        raise typer.BadParameter("expected --production beside this option")
 
 
 async def _look(settings: Settings, asked: Asked | None) -> list[Finding]:

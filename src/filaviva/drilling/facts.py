@@ -8,6 +8,7 @@ from typing import Final
 from filaviva.drill.contract import POLICY, DrillCall
 from filaviva.drilling.evidence import Evidence, Pause, pauses
 from filaviva.drilling.plan import TENANT, TOLERANCE_SECONDS
+from filaviva.operations.drills import SENT_TWICE
 
 # A float loses what a timestamp keeps.
 _HAIR: Final = 0.002
@@ -62,7 +63,7 @@ def _one_job(evidence: Evidence) -> Fact:
     wrong = [each for each in evidence.submitted if len(each.ids) != 1 or each.duplicates != 1]
     count = len(evidence.submitted)
     return Fact(
-        "the same Idempotency-Key twice is one job",
+        SENT_TWICE,
         f"{count} keys sent twice over HTTP, {len(evidence.ids())} jobs",
         f"{count} jobs, each second answer a duplicate",
         not wrong and len(evidence.ids()) == count,

@@ -13,6 +13,8 @@ from uuid_utils.compat import uuid7
 
 from filaviva.database.tables import drills
 
+SENT_TWICE: Final = "the same Idempotency-Key twice is one job"
+
 _COLUMNS: Final = (
     drills.c.id,
     drills.c.author,
@@ -71,5 +73,14 @@ async def last(connection: AsyncConnection, *, passed: bool = False) -> Drill | 
     """Give the last drill that has ended, or the last that has passed; None: there was none."""
     wanted = drills.c.passed if passed else drills.c.ended_at.is_not(None)
     newest = select(*_COLUMNS).where(wanted).order_by(drills.c.ended_at.desc()).limit(1)
+    found = (await connection.execute(newest)).one_or_none()
+    return None if found is None else Drill(*found)
+
+
+async def last_that_held(connection: AsyncConnection, fact: str) -> Drill | None:
+    """Give the last drill that found this fact to hold, whatever it found besides."""
+    told = {"facts": [{"name": fact, "holds": True}]}
+    wanted = (drills.c.ended_at.is_not(None), drills.c.report.contains(told))
+    newest = select(*_COLUMNS).where(*wanted).order_by(drills.c.ended_at.desc()).limit(1)
     found = (await connection.execute(newest)).one_or_none()
     return None if found is None else Drill(*found)

@@ -30,12 +30,17 @@ def verdict(last: Drill | None, passed: Drill | None) -> Finding:
     told = f"the last one, of {_day(last)} by {last.author} with a cut of {last.cut_seconds:g} s"
     if not last.passed:
         before = "no other has passed" if passed is None else f"one passed on {_day(passed)}"
-        found = f"{told}, did not pass; {before}"
-        repair = f"repair what its report names, then {_RUN}"
+        found = f"{told}, did not pass{_broken(last)}; {before}"
+        repair = f"repair that, then {_RUN}"
         return wrong("drill passed", found, repair, expected=_EXPECTED)
     if datetime.now(UTC) - last.ended_at > _AGE or last.cut_seconds < _CUT_SECONDS:
         return attention("drill passed", f"{told}, passed", _RUN, expected=_EXPECTED)
     return ok("drill passed", f"{told}, passed")
+
+
+def _broken(drill: Drill) -> str:
+    names = [fact["name"] for fact in drill.report.get("facts", ()) if not fact["holds"]]
+    return f" ({', '.join(names)})" if names else ""
 
 
 def _day(drill: Drill) -> str:

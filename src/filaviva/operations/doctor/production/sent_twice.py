@@ -50,9 +50,9 @@ async def examine(sight: Sight) -> AsyncIterator[Finding]:
 
 
 async def _by_drill(connection: AsyncConnection) -> Finding:
-    check, passed = "double send", await drills.last(connection, passed=True)
-    if passed is not None:
-        return ok(check, f"every job of the drill of {_day(passed.ended_at)} was sent twice")
+    check, proof = "double send", await drills.last_that_held(connection, drills.SENT_TWICE)
+    if proof is not None:
+        return ok(check, f"the drill of {_day(proof.ended_at)} sent each job twice: each was one")
     return wrong(
         check,
         "nothing was proved here yet",
