@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from filaviva.dev.alertmanager import PROGRAM, EmbeddedAlertmanager
+from filaviva.dev.alertmanager import PROGRAM, embedded_alertmanager
 from fixtures.slack import SlackStandIn
 from fixtures.stacks import until
 
@@ -24,7 +24,7 @@ def alertmanager(slack: SlackStandIn, tmp_path: Path) -> Iterator[str]:
         if os.environ.get("CI"):
             pytest.fail("prometheus-alertmanager is not installed: run `make servers`")
         pytest.skip("prometheus-alertmanager is not installed: run `make servers` as root")
-    server = EmbeddedAlertmanager(tmp_path, CONFIGURATION.read_text(), webhook=slack.url)
+    server = embedded_alertmanager(tmp_path, CONFIGURATION.read_text(), webhook=slack.url)
     server.launch()
     try:
         until(server.ready, seconds=30, what="Alertmanager")

@@ -15,7 +15,6 @@ from filaviva.callbacks.urls import Rules
 from filaviva.context import Context
 from filaviva.handler import Handler
 from filaviva.settings import CallbackSettings
-from filaviva.shape import Shape
 
 # Of the same tenant: a callback that was corrected for its replay may name any job.
 _URL: Final = "SELECT callback_url FROM filaviva.jobs WHERE id = $1 AND tenant = $2"
@@ -81,14 +80,4 @@ def handler(settings: CallbackSettings) -> Handler:
         )
         return {"answered": answered}
 
-    # Not `Handler.of`, which keeps types of ours from apps.
-    return Handler(
-        contract=CallBack,
-        job_type=CallBack.contract_type,
-        function=call_back,
-        queue=QUEUE,
-        policy=POLICY,
-        returns=Shape.of(call_back),
-        is_async=True,
-        name="call_back",
-    )
+    return Handler.ours(CallBack, call_back, QUEUE, POLICY)

@@ -12,7 +12,6 @@ from filaviva.context import Context
 from filaviva.drill.contract import POLICY, QUEUE, DrillCall
 from filaviva.handler import Handler
 from filaviva.settings import DrillSettings
-from filaviva.shape import Shape
 
 CALLS = "/calls"
 _PATIENCE = 5.0
@@ -30,17 +29,7 @@ def handler(settings: DrillSettings) -> Handler:
 
         return {"number": job.number, "answered": await ctx.step("call", call)}
 
-    # Not `Handler.of`, which keeps types of ours from apps.
-    return Handler(
-        contract=DrillCall,
-        job_type=DrillCall.contract_type,
-        function=drill,
-        queue=QUEUE,
-        policy=POLICY,
-        returns=Shape.of(drill),
-        is_async=True,
-        name="drill",
-    )
+    return Handler.ours(DrillCall, drill, QUEUE, POLICY)
 
 
 @cache

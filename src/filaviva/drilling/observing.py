@@ -10,10 +10,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from filaviva.dev import slack
-from filaviva.dev.alertmanager import EmbeddedAlertmanager
+from filaviva.dev.alertmanager import embedded_alertmanager
 from filaviva.dev.child import recover
 from filaviva.dev.packages import Missing
-from filaviva.dev.prometheus import EmbeddedPrometheus
+from filaviva.dev.prometheus import embedded_prometheus
 from filaviva.dev.readiness import NotReady, wait_until
 from filaviva.dev.slack import Inbox
 from filaviva.drilling.alertmanager import Alertmanagers
@@ -100,7 +100,7 @@ async def _ours(
 async def _started(
     plan: Plan, scraped: Scraped, inbox: Inbox, interval: float, stack: AsyncExitStack
 ) -> Prometheus:
-    alertmanager = EmbeddedAlertmanager(
+    alertmanager = embedded_alertmanager(
         scraped.folder, deployed.text(deployed.ALERTMANAGER), webhook=inbox.url
     )
     stack.callback(alertmanager.stop)
@@ -109,7 +109,7 @@ async def _started(
     if plan.share < 1:
         rules = {name: shortened(text, plan.share) for name, text in rules.items()}
     target = urlsplit(alertmanager.url).netloc
-    server = EmbeddedPrometheus(
+    server = embedded_prometheus(
         scraped.folder, _configuration(scraped.metrics, target, interval), rules
     )
     stack.callback(server.stop)
