@@ -31,6 +31,7 @@ _OBJECTS_BETWEEN_COLLECTIONS = 10_000
 # From being asked to stop to being gone, when nothing else says how long that may take.
 _PATIENCE_SECONDS = 30.0
 _FILES = 65_536
+_BETWEEN_LOOKS = 15.0
 
 
 class Loop(Protocol):
@@ -188,6 +189,8 @@ class LoopLag:
         self._metrics = metrics
         self._every = every
         self.worst = Worst()
+        # Who looks every 15 s would see one measurement in thirty.
+        self._lately = Worst(seconds=_BETWEEN_LOOKS)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Measure until stopped; say so when it was late by more than a second."""
@@ -197,7 +200,8 @@ class LoopLag:
             if stop.is_set():
                 return
             lag = max(0.0, time.monotonic() - before - self._every)
-            self._metrics.loop_lag.set(lag)
-            self.worst.saw(lag)
+            for worst in (self.worst, self._lately):
+                worst.saw(lag)
+            self._metrics.loop_lag.set(self._lately.value)
             if lag > 1:
                 log.warning("the event loop was blocked", seconds=round(lag, 3))

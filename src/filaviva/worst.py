@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class Worst:
-    """Remember the largest value of the last hour; an older one is forgotten within two."""
+    """Remember the largest value of the last hour (or so long); after two it is forgotten."""
 
     def __init__(
         self, *, seconds: float = 3600, clock: Callable[[], float] = time.monotonic

@@ -218,6 +218,24 @@ async def test_a_blocked_loop_shows_in_the_metrics() -> None:
     await measuring
 
 
+async def test_a_loop_that_was_late_is_seen_by_who_looks_now_and_then() -> None:
+    class Told(list[float]):
+        set = list.append
+
+    metrics, stop, told = Metrics(), asyncio.Event(), Told()
+    metrics.loop_lag = told  # type: ignore[assignment]
+    measuring = asyncio.create_task(LoopLag(metrics, every=0.01).run(stop))
+    await until(lambda: told)
+
+    time.sleep(0.3)  # noqa: ASYNC251 - on purpose
+    before = len(told)
+    await until(lambda: len(told) > before + 3)
+    stop.set()
+    await measuring
+
+    assert min(told[before:]) > 0.2
+
+
 @asynccontextmanager
 async def endpoint(problems: list[str]) -> AsyncIterator[str]:
     async def found() -> list[str]:

@@ -165,7 +165,9 @@ class Metrics:
             "cause",
         )
         self.worker_slots = self._gauge("worker_slots", "Slots by state", "state")
-        self.loop_lag = self._gauge("event_loop_lag_seconds", "Delay of the event loop, lately")
+        self.loop_lag = self._gauge(
+            "event_loop_lag_seconds", "Longest delay of the event loop in the last half minute"
+        )
         self.cancel_seconds = self._histogram(
             "cancel_seconds", "From cancel to stopped", "rung", buckets=CANCEL
         )
