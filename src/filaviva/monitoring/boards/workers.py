@@ -80,8 +80,8 @@ _ROOM: Final = (
 _HEALTH: Final = (
     Panel(
         title="Event loop lag",
-        text="How late the event loop of each process was, at worst in half a minute. A handler that "
-        "blocks shows here.",
+        text="How late the event loop of each process was, at worst in half a minute. A handler "
+        "that blocks shows here.",
         unit="s",
         ask=[
             Query("max by (job, instance)(filaviva_event_loop_lag_seconds)", "{{job}} {{instance}}")
