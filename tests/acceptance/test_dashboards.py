@@ -15,6 +15,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from filaviva.monitoring import deployed
 from filaviva.monitoring.boards import BOARDS, cost, overview, retries
 from filaviva.monitoring.grafana import DEPLOYED, REPLAYED
 from filaviva.monitoring.panels import Panel, Query, Sql
@@ -237,6 +238,7 @@ async def test_the_list_for_production_is_tried_on_real_services(
     asked = Asked(
         author="ana",
         prometheus=seen.url,
+        alerts=deployed.alerts(),
         api=f"http://127.0.0.1:{standing.now('producer').http_port}",
         send_job_twice=True,
         send_test_alert=True,

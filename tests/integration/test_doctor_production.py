@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from filaviva.app import load_app
 from filaviva.database import connect
 from filaviva.evolution.folder import Folder, schema_path
+from filaviva.monitoring import deployed
 from filaviva.operations import drills, keys
 from filaviva.operations.doctor import Addresses, Finding
 from filaviva.operations.doctor.production import Asked, examine_production, prometheus, trial_alert
@@ -363,7 +364,7 @@ PROMETHEUS: dict[str, Any] = {
         for job in (*SERVICES, "rabbitmq")]},
     "rules": {"groups": [{"rules": [
         {"name": name, "state": "firing" if name == prometheus.WATCHDOG else "inactive"}
-        for name in sorted(prometheus.ALERTS)]}]},
+        for name in sorted(deployed.alerts())]}]},
     "alertmanagers": {"activeAlertmanagers": [{"url": "http://am:9093/api/v2/alerts"}]},
 }  # fmt: skip
 
@@ -396,14 +397,14 @@ async def test_prometheus_is_asked_for_jobs_rules_watchdog_and_whom_it_tells(
     told: tuple[str, dict[str, Any]],
 ) -> None:
     url, answers = told
-    well = [each async for each in prometheus.examine(url, [])]
+    well = [each async for each in prometheus.examine(url, [], deployed.alerts())]
     answers["targets"]["activeTargets"][0]["health"] = "down"
     del answers["targets"]["activeTargets"][1]
     del answers["rules"]["groups"][0]["rules"][0]
     for rule in answers["rules"]["groups"][0]["rules"]:
         rule["state"] = "inactive"
     answers["alertmanagers"]["activeAlertmanagers"] = []
-    ill = {each.check: each.level async for each in prometheus.examine(url, [])}
+    ill = {each.check: each.level async for each in prometheus.examine(url, [], deployed.alerts())}
 
     assert {each.level for each in well} == {"ok"}
     assert ill == {

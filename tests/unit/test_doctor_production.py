@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from filaviva.monitoring import deployed
 from filaviva.operations.doctor.finding import Finding
 from filaviva.operations.doctor.production import (
     access,
@@ -18,7 +19,6 @@ from filaviva.operations.doctor.production import (
     drill,
     leases,
     postgres,
-    prometheus,
     replicas,
     scraped,
 )
@@ -354,4 +354,4 @@ def test_the_alerts_that_it_looks_for_are_those_of_the_rules() -> None:
     groups = [g for file in RULES.glob("*.yml") for g in yaml.safe_load(file.read_text())["groups"]]
     named = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
 
-    assert named == prometheus.ALERTS
+    assert named == deployed.alerts()

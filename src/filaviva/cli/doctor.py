@@ -11,6 +11,7 @@ from filaviva.cli import acting
 from filaviva.cli.exits import FAILED
 from filaviva.cli.here import environment
 from filaviva.cli.output import Json, printable, show_json
+from filaviva.monitoring import deployed
 from filaviva.operations.doctor import Addresses, Finding, examine, healthy
 from filaviva.operations.doctor.finding import Level
 from filaviva.operations.doctor.production import Asked, examine_production
@@ -79,6 +80,7 @@ def doctor(  # noqa: PLR0913 - one argument per option of the command
     settings = read(Settings, environment())
     asked = Asked(
         author=acting.author(),
+        alerts=deployed.alerts(),
         prometheus=prometheus or settings.drill.prometheus_url or None,
         project=project,
         api=api or settings.drill.api_url or settings.links.base_url or None,

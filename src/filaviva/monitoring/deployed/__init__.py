@@ -3,6 +3,7 @@
 `python -m filaviva.cli.reference` copies them; a test compares.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.resources import files
@@ -13,6 +14,7 @@ from filaviva.monitoring import objectives
 
 ALERTS: Final = "filaviva-alerts.yml"
 ALERTMANAGER: Final = "alertmanager.yml"
+_ALERT: Final = re.compile(r"^\s*- alert: (\w+)$", re.MULTILINE)
 _FOLDER: Final = "src/filaviva/monitoring/deployed"
 _ORIGINALS: Final = {
     ALERTS: "deploy/prometheus/rules/filaviva-alerts.yml",
@@ -28,6 +30,11 @@ def text(name: str) -> str:
 def rules() -> Mapping[str, str]:
     """Give every rules file by its name."""
     return {ALERTS: text(ALERTS), "filaviva-objectives.yml": objectives.rules()}
+
+
+def alerts() -> frozenset[str]:
+    """Name every alert of the rules."""
+    return frozenset(name for text in rules().values() for name in _ALERT.findall(text))
 
 
 def _original(path: str) -> str:

@@ -1,6 +1,6 @@
 """Ask a Prometheus whether it scrapes our jobs, has our rules, and tells somebody."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -11,53 +11,13 @@ from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, 
 from filaviva.operations.doctor.production.sight import SERVICES, Process
 
 WATCHDOG: Final = "FilavivaWatchdog"
-# Those of deploy/prometheus/rules; a test compares them.
-ALERTS: Final = frozenset(
-    f"Filaviva{name}"
-    for name in (
-        "BrokerAlarm",
-        "BrokerDown",
-        "CancelNotStopping",
-        "ConsumerDeaf",
-        "ContractViolations",
-        "DeadLetterOld",
-        "DeadLettersMany",
-        "DeadLettersNew",
-        "DuplicatesRising",
-        "EndToEndBurn",
-        "EventLoopBlocked",
-        "HandlersAbandoned",
-        "LeasesExpiring",
-        "NoWorkers",
-        "NotificationsFailing",
-        "OutboxParked",
-        "OutboxStuck",
-        "OutcomesVoid",
-        "PausesLate",
-        "ProviderFailing",
-        "PublishUnroutable",
-        "QueueOld",
-        "QueueWaitBurn",
-        "QueueWithoutConsumer",
-        "SchedulerStalled",
-        "ServiceDown",
-        "ServiceMissing",
-        "SpendRateHigh",
-        "StepsAfterCancel",
-        "SubmissionBurn",
-        "TableBloated",
-        "TransactionOld",
-        "TurnsNotGiven",
-        "WakeupsLost",
-        "Watchdog",
-        "WorkerSilent",
-    )
-)
 _NEXT: Final = "see deploy/prometheus/prometheus.yml"
 _SHOWN: Final = 4
 
 
-async def examine(url: str, live: Sequence[Process]) -> AsyncIterator[Finding]:
+async def examine(
+    url: str, live: Sequence[Process], alerts: Collection[str]
+) -> AsyncIterator[Finding]:
     """Ask what it scrapes, which rules it has, and whom it tells."""
     try:
         async with httpx2.AsyncClient(
@@ -74,7 +34,7 @@ async def examine(url: str, live: Sequence[Process]) -> AsyncIterator[Finding]:
     for finding in _jobs(targets["activeTargets"], live):
         yield finding
     rules = [rule for group in groups["groups"] for rule in group["rules"]]
-    yield _loaded({rule["name"] for rule in rules})
+    yield _loaded({rule["name"] for rule in rules}, set(alerts))
     yield _watchdog(rules)
     yield _managers(managers.get("activeAlertmanagers", []))
 
@@ -102,16 +62,16 @@ def _jobs(targets: Sequence[Mapping[str, Any]], live: Sequence[Process]) -> Iter
             yield ok(check, f"{len(found)} targets, all up")
 
 
-def _loaded(names: set[str]) -> Finding:
-    missing = sorted(ALERTS - names)
+def _loaded(names: set[str], wanted: set[str]) -> Finding:
+    missing = sorted(wanted - names)
     if not missing:
-        return ok("rules", f"{len(ALERTS)} alerts of ours are loaded")
+        return ok("rules", f"{len(wanted)} alerts of ours are loaded")
     more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
     return wrong(
         "rules",
         f"not loaded: {', '.join(missing[:_SHOWN])}{more}",
         "add deploy/prometheus/rules/*.yml to `rule_files`, and reload Prometheus",
-        expected=f"{len(ALERTS)} alerts",
+        expected=f"{len(wanted)} alerts",
     )
 
 

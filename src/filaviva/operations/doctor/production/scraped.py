@@ -33,7 +33,8 @@ async def _by_prometheus(sight: Sight) -> AsyncIterator[Finding]:
             expected="every job up, every rule of ours loaded, FilavivaWatchdog firing",
         )
         return
-    async for finding in prometheus.examine(sight.asked.prometheus, sight.known()):
+    asked = sight.asked
+    async for finding in prometheus.examine(sight.asked.prometheus, sight.known(), asked.alerts):
         yield finding
 
 

@@ -51,6 +51,7 @@ class Asked:
 
     author: str = "system"
     prometheus: str | None = None
+    alerts: frozenset[str] = frozenset()  # that Prometheus should have
     project: Path | None = None
     api: str | None = None
     stop_seconds: float | None = None
