@@ -4,6 +4,7 @@ import base64
 import json
 from contextlib import suppress
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filaviva_contracts import CONTENT_TYPE, Envelope, Undecodable, WakeUp
+from filaviva_contracts import CONTENT_TYPE, Envelope, Undecodable, WakeUp, exact
 
 NOW = datetime(2026, 11, 30, 12, 0, 1, 5, tzinfo=UTC)
 LEAST = {"specversion": "1.0", "id": "1", "source": "shop", "type": "order.paid.v1"}
@@ -121,3 +122,67 @@ def test_any_bytes_are_an_event_or_undecodable(body: bytes, content_type: str | 
     for headers in ({}, {f"ce-{name}": value for name, value in LEAST.items()}):
         with suppress(Undecodable):
             Envelope.decode(body, content_type, headers)
+
+
+def binary(**more: Any) -> Envelope:
+    headers = {f"ce-{name}": value for name, value in {**LEAST, **more}.items()}
+    return Envelope.decode(b"{}", "application/json", headers)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (NOW, NOW.isoformat().replace("+00:00", "Z")),
+        (b"\xff", "\N{REPLACEMENT CHARACTER}"),
+        (Decimal("1.5"), 1.5),
+        ({"when": [NOW.replace(tzinfo=None)]}, {"when": [NOW.isoformat()[:-6] + "Z"]}),
+        (True, True),
+        (2**70, 2**70),
+    ],
+)
+def test_headers_that_json_has_no_type_for_go_on_as_it_would_have_them(
+    value: Any, kept: Any
+) -> None:
+    received = binary(more=value)
+
+    assert received.extensions == {"more": kept}
+    assert Envelope.decode(received.encode()) == received
+
+
+def test_a_fraction_among_the_attributes_goes_on() -> None:
+    received = Envelope.decode(event(rate=0.5), CONTENT_TYPE, {})
+
+    assert Envelope.decode(received.encode()).extensions == {"rate": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("headers", "says"),
+    [
+        ({"more": "a\x00b"}, "it contains a NUL character at /more"),
+        ({"more": "\ud800"}, "half of a surrogate pair"),
+        ({"\x00": "a"}, "it contains a NUL character"),
+        ({"more": float("nan")}, "an attribute of the event is no JSON"),
+        ({"more": {"a": object()}}, "an attribute of the event is no JSON"),
+        ({"data": "a"}, "'data' is no attribute"),
+        ({"data_base64": "a"}, "'data_base64' is no attribute"),
+        ({"time": "9999-12-31T23:59:59-23:59"}, "time: found '9999-12-31T23:59:59-23:59', which"),
+        ({"time": "0001-01-01T00:00:00+23:59"}, "which is out of range"),
+    ],
+)
+def test_headers_that_could_not_go_on_are_undecodable(headers: Any, says: str) -> None:
+    with pytest.raises(Undecodable) as refused:
+        binary(**headers)
+
+    assert says in refused.value.reason
+
+
+@pytest.mark.parametrize("name", ["\x00", "\ud800"])
+def test_why_a_name_is_refused_can_be_stored(name: str) -> None:
+    for decode in (
+        lambda: binary(**{name: "a"}),
+        lambda: Envelope.decode(event(data={name: 1}), CONTENT_TYPE, {}),
+    ):
+        with pytest.raises(Undecodable) as refused:
+            decode()
+
+        assert exact.unstorable(refused.value.reason) is None

@@ -11,6 +11,7 @@ from typing import Any
 
 from filaviva_contracts import exact
 from filaviva_contracts.contract import Contract
+from filaviva_contracts.extensions import kept, moment_text
 from filaviva_contracts.names import parse_wire_type, schema_uri, wire_type
 
 CONTENT_TYPE = "application/cloudevents+json"
@@ -95,7 +96,7 @@ class Envelope:
             if value is not None:
                 attributes[name] = value
         if self.time is not None:
-            attributes["time"] = self.time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+            attributes["time"] = moment_text(self.time)
         head = _encoder.encode({**self.extensions, **attributes})
         return head.encode() if self.dataref else f'{head[:-1]},"data":{self.data}}}'.encode()
 
@@ -113,7 +114,8 @@ class Envelope:
                 return _structured(cls, body)
             return _binary(cls, attributes, body, content_type)
         except exact.Malformed as malformed:
-            where = f" at {malformed.pointer}" if malformed.pointer else ""
+            # A name in it may be what cannot be stored, and the reason is.
+            where = f" at {ascii(malformed.pointer)[1:-1]}" if malformed.pointer else ""
             raise Undecodable(f"{malformed.reason}{where}") from None
 
 
@@ -173,7 +175,8 @@ def _made(cls: type[Envelope], event: dict[str, Any], data: str) -> Envelope:
         if not known[name]:
             raise Undecodable(f"{name}: found nothing, expected a non-empty string")
     fields: dict[str, Any] = {name: text for name, text in known.items() if text is not None}
-    return cls(time=_time(event.pop("time", None)), data=data, extensions=event, **fields)
+    time = _time(event.pop("time", None))
+    return cls(time=time, data=data, extensions=kept(event) if event else event, **fields)
 
 
 def _text(name: str, value: Any) -> str | None:
@@ -193,7 +196,11 @@ def _time(value: Any) -> datetime | None:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     except (TypeError, ValueError):
         raise Undecodable(f"time: found {str(value)[:40]!r}, expected RFC 3339") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    known = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    try:
+        return known if known.astimezone(UTC) else None
+    except OverflowError:
+        raise Undecodable(f"time: found {str(value)[:40]!r}, which is out of range") from None
 
 
 def _unpacked(value: Any) -> str:
