@@ -177,3 +177,10 @@ def test_a_queue_whose_workers_do_not_consume_is_told_from_one_with_free_slots()
     (deaf, *_) = stuck.find(view, {"filaviva.work.llm": Depth(1204, 0)})
 
     assert "its workers do not consume it" in deaf.what
+
+
+def test_of_many_jobs_that_hang_a_few_are_named() -> None:
+    lines = found(running=[replace(RUNS, seconds=900.0)] * 40)
+
+    assert len(lines) == 4
+    assert lines[-1] == "stuck jobs: 37 more do not end either"

@@ -1,6 +1,6 @@
 """What is stuck, and where: judged from an overview alone, the worst first."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -12,6 +12,8 @@ from filaviva.operations.overview.figures import Overview, Queue, Running
 LATE: Final = 60.0
 # A worker stops what is beyond its limit; that it still runs after so long is no accident.
 _OVER: Final = 60.0
+# Jobs that are named one by one: a worker that hangs has many.
+_NAMED: Final = 3
 _TOPOLOGY: Final = Topology()
 _CONSUMERS: Final = {
     _TOPOLOGY.retry_requests: "retry-scheduler",
@@ -111,7 +113,15 @@ def _workers(seen: Overview, _depths: Depths) -> Iterator[Stuck]:
 
 
 def _running(seen: Overview, _depths: Depths) -> Iterator[Stuck]:
-    for job in seen.running:
+    found = list(_jobs(seen.running))
+    yield from found[:_NAMED]
+    if len(found) > _NAMED:
+        what = f"{len(found) - _NAMED} more do not end either"
+        yield Stuck("stuck", "jobs", what, "see them: `filaviva top --json`")
+
+
+def _jobs(running: Sequence[Running]) -> Iterator[Stuck]:
+    for job in running:
         if job.canceling is not None and job.canceling > LATE:
             what = f"asked to stop for {ago(job.canceling)}, and runs{_in_step(job)}"
         elif job.limit is not None and job.seconds > job.limit + _OVER:
