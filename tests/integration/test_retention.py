@@ -208,11 +208,17 @@ async def test_workers_that_are_long_silent_are_forgotten_and_may_come_back(atti
     for name, silent in (("gone", "8 days"), ("paused", "6 days"), ("live", "1 second")):
         await rows.worker(id=f"'{name}'", last_seen_at=f"now() - interval '{silent}'")
     await rows.worker(id="'stopped'", last_seen_at=OLD, stopped_at=OLD)
+    await rows.all(
+        "INSERT INTO filaviva.processes (id, service, host, pid, release, settings, measured,"
+        " last_seen_at) SELECT id, service, host, pid, '1.0', '{}', '{}', last_seen_at"
+        " FROM filaviva.workers"
+    )
 
     await attic.walk()
 
     left = await rows.all("SELECT id FROM filaviva.workers ORDER BY id")
     assert [row["id"] for row in left] == ["live", "paused"]
+    assert left == await rows.all("SELECT id FROM filaviva.processes ORDER BY id")
     await attic.walk(attic.retention(workers_days=0.000001))
     left = await rows.all("SELECT id FROM filaviva.workers ORDER BY id")
     assert [row["id"] for row in left] == ["live"], "an hour at least: others look at it"
