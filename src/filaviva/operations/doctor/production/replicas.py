@@ -29,7 +29,7 @@ async def examine(sight: Sight) -> AsyncIterator[Finding]:
 
 def replicas(service: str, live: Sequence[Process]) -> Finding:
     check, run = f"replicas of {service}", f"run one more `filaviva run {service}`"
-    expected = "two or more, on two or more machines"
+    expected = "two or more, on two or more machines (a container counts as a host)"
     if not live:
         return wrong(check, "none runs", f"run `filaviva run {service}`", expected=expected)
     hosts = {each.host for each in live}
@@ -39,7 +39,7 @@ def replicas(service: str, live: Sequence[Process]) -> Finding:
     if len(hosts) == 1:
         found = f"{len(live)}, all on {live[0].host}"
         return attention(check, found, f"{run} on another machine", expected=expected)
-    return ok(check, f"{len(live)} on {len(hosts)} machines")
+    return ok(check, f"{len(live)} on {len(hosts)} hosts")
 
 
 def _releases(live: Sequence[Process]) -> Finding:
