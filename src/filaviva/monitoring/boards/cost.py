@@ -18,6 +18,8 @@ from filaviva.monitoring.panels import (
     since,
 )
 
+# By attempts, since their series begin at 0: of each model's, the first call would be missing.
+_SPENT: Final = f"sum(increase(filaviva_attempt_cost_usd_total{{{CHOSEN}}}[$__range]))"
 _WASTED: Final = f'{CHOSEN},outcome!="succeeded"'
 _DEAREST: Final = f"""\
 SELECT id, type, state, attempt AS attempts, cost_usd::float8 AS cost_usd, created_at
@@ -51,11 +53,11 @@ _SPEND: Final = (
     ),
     Panel(
         title="Spent in the time shown",
-        text="All recorded model calls.",
+        text="All recorded model calls of attempts that have ended.",
         unit="currencyUSD",
         kind="stat",
         width=4,
-        ask=[Query(f"sum(increase(filaviva_llm_cost_usd_total{{{CHOSEN}}}[$__range]))")],
+        ask=[Query(_SPENT)],
         see="FilavivaSpendRateHigh",
     ),
     Panel(
@@ -66,7 +68,7 @@ _SPEND: Final = (
         width=4,
         ask=[
             Query(
-                f"sum(increase(filaviva_llm_cost_usd_total{{{CHOSEN}}}[$__range])) / (sum(increase("
+                f"{_SPENT} / (sum(increase("
                 f'filaviva_jobs_finished_total{{{CHOSEN},state="succeeded"}}[$__range])) > 0)'
             )
         ],
