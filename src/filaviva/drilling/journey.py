@@ -133,19 +133,23 @@ class Journey:
         await self._pass(since, self.plan.seconds / 2)
         await self._submit("late", self.plan.jobs.late)
         await self._pass(since, self.plan.seconds)
-        await self._seen_through()
+        await self._seen_through(since)
         through = self.provider.calls.effects - before
         ended, until = await self._books.now(), time.time()
         self.provider.open()
         self.screen.say("the provider is back")
         return Cut(began, ended, since, until, through)
 
-    async def _seen_through(self) -> None:
+    async def _seen_through(self, since: float) -> None:
         """Let a short cut last until all has happened in it that should, on a slow machine too."""
+
+        async def noticed() -> bool:
+            return await self.watching.noticed(since)
+
         gave_up = self._ended(self._ids("impatient"))
         await self._until(gave_up, "the provider is cut", self.plan.patience)
-        if self.plan.share < 1 and self.watching.able:
-            await self._until(self.watching.fires, "the provider is cut", self.plan.patience)
+        if self.plan.share < 1:
+            await self._until(noticed, "the provider is cut", self.plan.patience)
 
     async def _submit(self, kind: Kind, many: int) -> None:
         self._submitted += await self.submitting.submit(kind, many)

@@ -33,11 +33,6 @@ class Watching:
         self._since = 0.0
         self._looked = (0.0, False)
 
-    @property
-    def able(self) -> bool:
-        """Whether there is a Prometheus to ask."""
-        return self._observing.prometheus is not None
-
     async def begin(self) -> None:
         """Note what Alertmanager has told until now."""
         self._since = time.time()
@@ -52,6 +47,18 @@ class Watching:
                 fires = await prometheus.fires()
             self._looked = (time.monotonic(), fires)
         return fires
+
+    async def noticed(self, since: float) -> bool:
+        """Tell whether everything that is to show the cut has shown it by now."""
+        observing = self._observing
+        if observing.prometheus is None:
+            return True
+        if not await self.fires():
+            return False
+        seen = await panels.look(
+            observing.prometheus, interval=observing.interval, since=since, until=time.time()
+        )
+        return all(each.most for each in seen)
 
     async def add(self, evidence: Evidence, until: float, wait: Wait) -> Evidence:
         """Wait for what must follow the cut, and add it; `until`: when nothing waited any more."""
