@@ -10,8 +10,9 @@ from filaviva.dev.ports import LOOPBACK, free_port
 from filaviva.drilling.facts import Fact
 from filaviva.drilling.journey import Look
 from filaviva.drilling.panels import questions
-from filaviva.drilling.prometheus import _seconds
+from filaviva.drilling.prometheus import Prometheus, _seconds
 from filaviva.drilling.provider import Calls, NotServed, Provider
+from filaviva.errors import Unreachable
 from fixtures.command_line import CommandLine
 
 NOWHERE = {
@@ -118,6 +119,16 @@ def test_every_question_to_the_dashboards_is_filled_in() -> None:
     assert len(asked) >= 8
     assert not [each.expr for each in asked if "$" in each.expr]
     assert any("[2000ms]" in each.expr for each in asked)
+
+
+async def test_a_password_in_a_url_is_told_to_nobody() -> None:
+    prometheus = Prometheus("http://ana:secret@127.0.0.1:9")
+
+    with pytest.raises(Unreachable) as away:
+        await prometheus.fires()
+
+    assert str(away.value).startswith("Prometheus at http://ana@127.0.0.1:9 does not answer")
+    await prometheus.close()
 
 
 def test_durations_of_prometheus_are_read() -> None:

@@ -70,4 +70,4 @@ class DrillScreen:
 def _words(look: Look) -> str:
     states = ", ".join(f"{many} {state}" for state, many in sorted(look.states.items()))
     fires = ", the alert fires" if look.fires else ""
-    return f"{look.phase} ({look.seconds:.0f} of at most {look.total:.0f} s): {states}{fires}"
+    return f"{look.phase} ({look.seconds:.0f} of at most {look.total:.0f} s{fires}): {states}"

@@ -6,6 +6,7 @@ from typing import Final
 
 import httpx2
 
+from filaviva.database import redacted
 from filaviva.dev.slack import Inbox
 from filaviva.drilling.evidence import Told
 from filaviva.drilling.prometheus import ALERT
@@ -52,5 +53,5 @@ class Alertmanagers:
             answer.raise_for_status()
         except httpx2.HTTPError as away:
             why = str(away) or type(away).__name__
-            raise Unreachable(f"Alertmanager at {url} does not answer: {why}") from away
+            raise Unreachable(f"Alertmanager at {redacted(url)} does not answer: {why}") from away
         return answer.text

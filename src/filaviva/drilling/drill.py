@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva.client.asynchronous import Client
 from filaviva.client.refusals import Refusal
-from filaviva.database import connect
+from filaviva.database import connect, redacted
 from filaviva.dev.slack import Inbox
 from filaviva.drill.contract import QUEUE, DrillCall
 from filaviva.drilling import books, facts
@@ -78,10 +78,11 @@ async def drill(plan: Plan, screen: Screen, *, slack: Inbox | None = None) -> Re
 
 def _check(plan: Plan) -> None:
     if plan.observers.prometheus and plan.seconds < FULL_SECONDS:
+        where = redacted(plan.observers.prometheus)
         raise ConfigurationError(
             f"--seconds: found {plan.seconds:g}, expected at least {FULL_SECONDS:g}: the rules of "
-            f"the Prometheus at {plan.observers.prometheus} look back two minutes, and a shorter "
-            "cut proves nothing about them"
+            f"the Prometheus at {where} look back two minutes, and a shorter cut proves nothing "
+            "about them"
         )
 
 

@@ -102,6 +102,7 @@ class Journey:
             states=await self._books.states(self._ids()),
             calls=self.provider.calls,
             groups=await self._books.groups(self._ids("impatient")),
+            notices=await self._books.notices(groups),
             slack=self._at_stand_in(groups),
             unsettled=await self._books.left(),
         )

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from filaviva.database import redacted
 from filaviva.dev import slack
 from filaviva.dev.alertmanager import embedded_alertmanager
 from filaviva.dev.child import recover
@@ -60,23 +61,23 @@ async def _theirs(plan: Plan, stack: AsyncExitStack) -> Observing:
     stack.push_async_callback(prometheus.close)
     if not await prometheus.has_rule():
         raise ConfigurationError(
-            f"Prometheus at {prometheus.url}: found no alert {ALERT}, expected the rules of "
+            f"Prometheus at {prometheus.place}: found no alert {ALERT}, expected the rules of "
             "deploy/prometheus/rules in its rule_files"
         )
     if not await prometheus.scraped():
         raise ConfigurationError(
-            f"Prometheus at {prometheus.url}: found no figures of the drill's jobs, expected it to "
-            "scrape the workers that have FILAVIVA_DRILL__PROVIDER_URL"
+            f"Prometheus at {prometheus.place}: found no figures of the drill's jobs, expected it "
+            "to scrape the workers that have FILAVIVA_DRILL__PROVIDER_URL"
         )
     named = plan.observers.alertmanager
     urls = [named] if named else await prometheus.alertmanagers()
-    interval, note = await prometheus.interval(), f"Prometheus at {prometheus.url}"
+    interval, note = await prometheus.interval(), f"Prometheus at {prometheus.place}"
     if not urls:
         return Observing(prometheus, interval, note=f"{note}, no Alertmanager")
     alertmanagers = Alertmanagers(urls)
     stack.push_async_callback(alertmanagers.close)
     await alertmanagers.sent()  # whoever does not answer is named now, not after the cut
-    note = f"{note}, Alertmanager at {', '.join(urls)}"
+    note = f"{note}, Alertmanager at {', '.join(map(redacted, urls))}"
     return Observing(prometheus, interval, alertmanagers=alertmanagers, note=note)
 
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import httpx2
 
+from filaviva.database import redacted
 from filaviva.drill.contract import DrillCall
 from filaviva.errors import Unreachable
 
@@ -31,7 +32,8 @@ class Prometheus:
     """One server, by its HTTP API."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
+        self.place = redacted(url)
+        self._url = url
         self._http = httpx2.AsyncClient(trust_env=False, timeout=10)
 
     async def close(self) -> None:
@@ -99,13 +101,13 @@ class Prometheus:
 
     async def _get(self, path: str, **parameters: str) -> Any:
         try:
-            answer = await self._http.get(f"{self.url}/api/v1/{path}", params=parameters)
+            answer = await self._http.get(f"{self._url}/api/v1/{path}", params=parameters)
             told = answer.json()
         except (httpx2.HTTPError, ValueError) as away:
             why = str(away) or type(away).__name__
-            raise Unreachable(f"Prometheus at {self.url} does not answer: {why}") from away
+            raise Unreachable(f"Prometheus at {self.place} does not answer: {why}") from away
         if told.get("status") != "success":
-            raise Unreachable(f"Prometheus at {self.url} refuses: {told.get('error', '')[:300]}")
+            raise Unreachable(f"Prometheus at {self.place} refuses: {told.get('error', '')[:300]}")
         return told["data"]
 
 
