@@ -145,6 +145,41 @@ def test_what_would_be_written_is_told_first(shop: Path, cli: CommandLine) -> No
     assert (shop / "shop_of_two.py").read_text() == SHOP
 
 
+def test_a_handler_of_one_line_and_the_ends_of_lines_are_kept(shop: Path, cli: CommandLine) -> None:
+    code = SHOP.replace("-> str:\n    return", "-> str: return").replace("\n", "\r\n")
+    (shop / "shop_of_two.py").write_bytes(code.encode())
+    for words in (("export",), ("release",), ("new-version", "order.pay"), ("export",)):
+        done = cli("contracts", *words)
+        assert done.code == 0, done.err
+
+    assert cli("contracts", "check").code == 0
+    written = (shop / "shop_of_two.py").read_bytes()
+    assert b"async def pay(job: PayV2, ctx: Context) -> str: return job.order_id\r\n" in written
+    assert written.count(b"\n") == written.count(b"\r\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (f"{SHOP}\n\nclass PayV2: ...\n".encode(), "already, expected the name to be free"),
+        (b"# coding: latin-1\n# \xe9\n" + SHOP.encode(), "is not UTF-8 (byte 20)"),
+    ],
+)
+def test_code_that_cannot_be_gone_on_with_is_left_as_it_is(
+    shop: Path, cli: CommandLine, code: bytes, says: str
+) -> None:
+    (shop / "shop_of_two.py").write_bytes(code)
+    for words in (("export",), ("release",)):
+        assert cli("contracts", *words).code == 0
+
+    refused = cli("contracts", "new-version", "order.pay")
+
+    assert refused.code != 0
+    assert says in refused.err
+    assert (shop / "shop_of_two.py").read_bytes() == code
+    assert not (shop / "contracts/golden/order.pay/2.json").exists()
+
+
 @pytest.mark.usefixtures("shop")
 def test_an_unknown_type_is_told_what_there_is(cli: CommandLine) -> None:
     told = cli("contracts", "new-version", "order.payed")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from filaviva.app import App
-from filaviva.errors import Incompatible, NotFound
+from filaviva.errors import ConfigurationError, Incompatible, NotFound
 from filaviva.evolution.catalog import Catalog, Defined
 from filaviva.evolution.folder import Folder, golden_path
 from filaviva.evolution.goldens import golden_value
@@ -66,7 +66,12 @@ class Begun:
 
     def text(self, path: Path) -> str:
         """Give a file as it will be."""
-        return self.files.get(path) or path.read_text(encoding="utf-8")
+        try:
+            return self.files.get(path) or path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as wrong:
+            raise ConfigurationError(
+                f"found {path}, which is not UTF-8 (byte {wrong.start}), expected it to be"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +118,8 @@ def begin(  # noqa: PLR0913, PLR0917 - the code, its files and what they are cal
         f"filaviva contracts export, and write {golden_path((names.type, names.to), 'data')} "
         "as it will be sent"
     )
+    if reading:
+        begun.steps.append("python -m pytest, in the folder of the project")
     return begun
 
 
@@ -122,8 +129,14 @@ def write(begun: Begun, folder: Folder) -> list[str]:
         folder.write(name, content)
     # What is there already comes last: should one not be writable, the code is as it was.
     for path in sorted(begun.files, key=Path.exists):
-        write_text(path, begun.files[path])
+        write_text(path, _ending_as(path, begun.files[path]))
     return [*map(str, begun.files), *(str(folder.root / name) for name in begun.goldens)]
+
+
+def _ending_as(path: Path, text: str) -> str:
+    """End its lines as those of the file end that it takes the place of."""
+    crlf = path.exists() and b"\r\n" in path.read_bytes()
+    return text.replace("\n", "\r\n") if crlf else text
 
 
 def _newest(contract_type: str, catalog: Catalog, folder: Folder) -> Defined:
@@ -161,6 +174,8 @@ def _model(contract: type[Contract], names: Names, begun: Begun) -> None:
     ]
     if not found:
         raise NotFound(f"found no class {names.old} in {path}, expected the one of {names.type}")
+    if names.new in _taken(begun.text(path)):
+        raise Incompatible(f"found {names.new} in {path} already, expected the name to be free")
     node = found[0]
     body = _copied(lines, node, names)
     renamed = body.replace(f"class {names.old}", f"class {names.new}", 1)
@@ -171,6 +186,15 @@ def _model(contract: type[Contract], names: Names, begun: Begun) -> None:
             "expected it there as a number"
         )
     begun.files[path] = _inserted(lines, node.end_lineno or len(lines), f"\n\n{copy}")
+
+
+def _taken(text: str) -> set[str]:
+    return {
+        name
+        for node in ast.walk(ast.parse(text))
+        for name in (getattr(node, "name", None), getattr(node, "id", None))
+        if isinstance(name, str)
+    }
 
 
 def _copied(lines: list[str], node: ast.ClassDef, names: Names) -> str:
@@ -202,7 +226,11 @@ def _switch(handler: Handler, names: Names, begun: Begun, *, upcast: bool) -> No
         return
     lines = begun.text(found.path).splitlines()
     for number in range(*found.head):
-        lines[number] = re.sub(rf"\b{names.old}\b", names.new, lines[number])
+        # The body may begin where the head ends: in one line.
+        last = number == found.head[1] - 1
+        head = lines[number].encode()[: found.column if last else None].decode()
+        rest = lines[number].removeprefix(head)
+        lines[number] = re.sub(rf"\b{names.old}\b", names.new, head) + rest
     text = "\n".join([*lines, ""])
     if upcast:
         step = _UPCASTER.format(
@@ -219,6 +247,7 @@ class _Registered:
 
     path: Path
     head: tuple[int, int]
+    column: int  # where in the last line of the head the body begins
     end: int
     app: str
     old: str
@@ -234,8 +263,9 @@ def _registered(handler: Handler, names: Names, begun: Begun) -> _Registered | N
             for app, old in map(_words, node.decorator_list):
                 if old.rpartition(".")[2] == names.old:
                     first = min(each.lineno for each in (*node.decorator_list, node))
-                    head = (first - 1, node.body[0].lineno - 1)
-                    return _Registered(path, head, node.end_lineno or node.lineno, app, old)
+                    body = node.body[0]
+                    head, end = (first - 1, body.lineno), node.end_lineno or node.lineno
+                    return _Registered(path, head, body.col_offset, end, app, old)
     return None
 
 
