@@ -37,6 +37,7 @@ def _no_stack_runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (("--listen", "a:b"), (), 2, "--listen: found 'a:b'"),
         (("--seconds", "1"), (), 2, "greater than or equal to 4"),
         (("--seconds", "30", "--prometheus", "http://p"), (), 2, "found 30, expected at least 120"),
+        (("--alertmanager", "http://a"), (), 2, "--alertmanager: found 'http://a' alone, expected"),
         ((), (), 5, "the database at postgresql://filaviva@127.0.0.1:9/filaviva does not answer"),
     ],
 )

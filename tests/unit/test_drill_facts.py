@@ -136,6 +136,24 @@ def test_what_is_not_so_is_told(change: dict[str, Any], fails: set[str]) -> None
     assert wrong(**change) == fails
 
 
+@pytest.mark.parametrize(
+    ("change", "name", "service"),
+    [
+        ({"attempts": []}, "planned", "retry-scheduler"),
+        ({"attempts": []}, "on time", "retry-scheduler"),
+        ({"groups": [], "notices": []}, "group", "dlq-handler"),
+        ({"groups": [], "notices": []}, "slack", "dlq-handler"),
+        ({"groups": [], "notices": []}, "replay", "dlq-handler"),
+    ],
+)
+def test_where_nothing_came_whoever_should_have_done_it_is_looked_for(
+    change: dict[str, Any], name: str, service: str
+) -> None:
+    facts = {fact.name: fact for fact in check(replace(GOOD, **change))}
+
+    assert facts[NAMES[name]].next_step == f"does a {service} run and work? `filaviva doctor`"
+
+
 def test_a_second_job_for_one_key_is_told() -> None:
     one = GOOD.submitted[0]
     twice = replace(one, ids=frozenset((*one.ids, UUID(int=77))))

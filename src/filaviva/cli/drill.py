@@ -192,12 +192,20 @@ def _plan(
         port=port,
         author=f"cli:{acting.author()}",
         seconds=wishes.seconds,
-        observers=Observers(
-            wishes.prometheus or known.prometheus_url,
-            wishes.alertmanager or known.alertmanager_url,
-        ),
+        observers=_observers(wishes, known),
         scraped=Scraped(dict(scraped), state.absolute() / "observers") if scraped else None,
     )
+
+
+def _observers(wishes: Wishes, known: DrillSettings) -> Observers:
+    prometheus = wishes.prometheus or known.prometheus_url
+    alertmanager = wishes.alertmanager or known.alertmanager_url
+    if alertmanager and not prometheus:
+        raise ConfigurationError(
+            f"--alertmanager: found {alertmanager!r} alone, expected the Prometheus that tells it "
+            "beside it: --prometheus URL (or FILAVIVA_DRILL__PROMETHEUS_URL)"
+        )
+    return Observers(prometheus, alertmanager)
 
 
 def _place(listen: str, provider: str) -> tuple[str, int]:

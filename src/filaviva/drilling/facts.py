@@ -12,6 +12,8 @@ from filaviva.operations.drills import SENT_TWICE
 
 # A float loses what a timestamp keeps.
 _HAIR: Final = 0.002
+_NO_SCHEDULER: Final = "does a retry-scheduler run and work? `filaviva doctor`"
+_NO_HANDLER: Final = "does a dlq-handler run and work? `filaviva doctor`"
 _LIST: Final = f"filaviva jobs list --tenant {TENANT} --type {DrillCall.contract_type}"
 
 
@@ -109,7 +111,9 @@ def _planned(evidence: Evidence) -> Fact:
         f"{len(found)} pauses: {_grown(found)}" + (f"; {len(wrong)} outside" if wrong else ""),
         f"min({POLICY.base:g} s * 2^(n-1), {POLICY.cap:g} s) + 0 to {POLICY.jitter:g} s",
         bool(found) and not wrong,
-        "the table `contracts` says which policy the retry-scheduler goes by: filaviva setup",
+        "the table `contracts` says which policy the retry-scheduler goes by: filaviva setup"
+        if found
+        else _NO_SCHEDULER,
     )
 
 
@@ -134,7 +138,7 @@ def _on_time(evidence: Evidence) -> Fact:
         found,
         f"0 to {TOLERANCE_SECONDS:g} s late",
         bool(late) and min(late) >= -_HAIR and max(late) <= TOLERANCE_SECONDS,
-        "docs/runbooks/FilavivaPausesLate.md",
+        "docs/runbooks/FilavivaPausesLate.md" if late else _NO_SCHEDULER,
     )
 
 
@@ -147,7 +151,7 @@ def _one_group(evidence: Evidence) -> Fact:
         f"{letters} dead letters in {len(evidence.groups)} group(s): {causes or 'none'}",
         f"{wanted} in one group, attempts_exhausted",
         letters == wanted and [group.reason for group in evidence.groups] == ["attempts_exhausted"],
-        "filaviva dlq groups; docs/runbooks/FilavivaDeadLettersNew.md",
+        "filaviva dlq groups; docs/runbooks/FilavivaDeadLettersNew.md" if letters else _NO_HANDLER,
     )
 
 
@@ -174,7 +178,7 @@ def _slack(evidence: Evidence) -> Fact:
         found,
         expected,
         len(sent) == 1 and not waiting,
-        "docs/runbooks/FilavivaNotificationsFailing.md",
+        "docs/runbooks/FilavivaNotificationsFailing.md" if evidence.groups else _NO_HANDLER,
     )
 
 
@@ -188,7 +192,9 @@ def _replayed(evidence: Evidence) -> Fact:
         f"the group is {states}",
         f"all {wanted}; resolved",
         done == wanted and states == "resolved",
-        "filaviva replays list; docs/howto/replay-a-dead-letter.md",
+        "filaviva replays list; docs/howto/replay-a-dead-letter.md"
+        if evidence.groups
+        else _NO_HANDLER,
     )
 
 

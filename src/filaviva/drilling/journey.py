@@ -148,9 +148,9 @@ class Journey:
             return await self.watching.noticed(since)
 
         gave_up = self._ended(self._ids("impatient"))
-        await self._until(gave_up, "the provider is cut", self.plan.patience)
+        await self._until(gave_up, "the provider is cut: some give up", self.plan.patience)
         if self.plan.share < 1:
-            await self._until(noticed, "the provider is cut", self.plan.patience)
+            await self._until(noticed, "the provider is cut: it is noticed", self.plan.patience)
 
     async def _submit(self, kind: Kind, many: int) -> None:
         self._submitted += await self.submitting.submit(kind, many)
