@@ -111,6 +111,35 @@ async def test_dead_letters_of_types_that_nobody_publishes_are_one_series(
     assert counted.shown("dead_letters_open", type="made.up.n1", reason="unknown_type") is None
 
 
+async def test_what_somebody_snoozes_is_counted_and_has_no_age(
+    counted: Counted, jobs: Jobs
+) -> None:
+    for days in (2, 1):
+        await jobs.all(
+            "WITH g AS (INSERT INTO filaviva.failure_groups (id, fingerprint, reason, message)"
+            f" VALUES (gen_random_uuid(), 'f{days}', 'terminal', 'm') RETURNING id)"
+            " INSERT INTO filaviva.dead_letters (id, type, reason, group_id, created_at)"
+            f" SELECT gen_random_uuid(), '{KIND}', 'terminal', g.id, now() - interval '{days} day'"
+            " FROM g"
+        )
+
+    async def shown(snoozed: str) -> tuple[float, float]:
+        await jobs.all(
+            "UPDATE filaviva.failure_groups SET state = 'snoozed',"
+            f" snoozed_until = now() + interval '1 hour' WHERE fingerprint LIKE '{snoozed}'"
+        )
+        await counted.counting.step()
+        since = counted.shown("dead_letter_oldest_timestamp_seconds", type=KIND) or 0.0
+        letters = counted.shown("dead_letters_open", type=KIND, reason="terminal") or 0.0
+        return letters, round((time.time() - since) / 86_400) if since else 0
+
+    assert await shown("none") == (2, 2)
+    assert await shown("f2") == (2, 1)
+    assert await shown("f%") == (2, 0)
+    await jobs.all("UPDATE filaviva.failure_groups SET snoozed_until = now() - interval '1 s'")
+    assert await shown("none") == (2, 2)
+
+
 async def test_figures_are_told_though_the_database_takes_no_row(
     counted: Counted, jobs: Jobs
 ) -> None:

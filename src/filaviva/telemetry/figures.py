@@ -42,7 +42,7 @@ FIGURES: Final = (
     Figure("dead_letters_open", "Dead letters waiting for a person", ("type", "reason")),
     Figure(
         "dead_letter_oldest_timestamp_seconds",
-        "Since when the oldest open dead letter waits; 0 if there is none",
+        "Since when the oldest open dead letter waits; 0 if none does, snoozed ones left out",
         ("type",),
     ),
     Figure("replays_running", "Replays that have not ended"),

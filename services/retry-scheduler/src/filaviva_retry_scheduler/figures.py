@@ -39,8 +39,11 @@ SELECT queue, type, state, count(*), extract(epoch FROM min(
     CASE state WHEN 'running' THEN started_at ELSE cancel_requested_at END))::float8
 FROM filaviva.jobs WHERE jobs.state IN ('running', 'cancel_requested') GROUP BY 1, 2, 3
 """
+# Whoever snoozes a group wants to hear nothing of it: it is counted, and has no age.
 LETTERS: Final = """
-SELECT type, reason, count(*), extract(epoch FROM min(created_at))::float8
+SELECT type, reason, count(*), extract(epoch FROM min(created_at) FILTER (WHERE group_id NOT IN (
+    SELECT id FROM filaviva.failure_groups
+    WHERE state = 'snoozed' AND snoozed_until > now())))::float8
 FROM filaviva.dead_letters WHERE status IN ('open', 'replaying') GROUP BY 1, 2
 """
 _OUTBOX: Final = """
@@ -109,7 +112,7 @@ async def _letters(
     for found, reason, letters, since in open_letters:
         kind = found if found in types else UNKNOWN
         counts[kind, reason] = counts.get((kind, reason), 0.0) + letters
-        oldest[kind,] = min(since, oldest[kind,] or since)
+        oldest[kind,] = min(since or oldest[kind,], oldest[kind,] or since or 0.0)
     ((running,),) = await fetch(connection, _REPLAYS)
     return {
         "dead_letters_open": counts,

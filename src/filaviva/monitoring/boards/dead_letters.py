@@ -54,7 +54,7 @@ _OPEN: Final = (
     ),
     Panel(
         title="Oldest",
-        text="How long the oldest open dead letter of each type waits.",
+        text="How long the oldest open dead letter of each type waits; snoozed ones are left out.",
         unit="s",
         ask=[Query(age("filaviva_dead_letter_oldest_timestamp_seconds", "type"), "{{type}}")],
         steps=bad_from(4 * 3600, 86_400),

@@ -9,7 +9,7 @@ down_revision = "0003"
 branch_labels = None
 depends_on = None
 
-DUTIES = ("drills", "processes", "workers", "moves", "counted", "tracestate")
+DUTIES = ("drills", "processes", "workers", "moves", "counted", "tracestate", "snoozed")
 
 
 def upgrade() -> None:
