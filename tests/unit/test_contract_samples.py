@@ -1,6 +1,7 @@
 """Outlines tell types and shapes, never contents; and what a candidate would make of them."""
 
 import json
+from time import monotonic
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -156,3 +157,20 @@ def test_an_old_version_is_tried_through_its_upcaster() -> None:
 
     assert found.sample is samples[1]
     assert "UpcastFailed" in str(found.possible) or "count" in str(found.possible)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        f"a@{'.' * 60_000} ",
+        f"a@{'.a' * 30_000}@",
+        f"{'a' * 60_000}:// ",
+        [f"{'-' * number}9" for number in range(60)] * 200,
+    ],
+)
+def test_the_outline_of_whatever_was_sent_is_drawn_at_once(value: Any) -> None:
+    begun = monotonic()
+
+    outline(value, frozenset())
+
+    assert monotonic() - begun < 2  # some took minutes

@@ -18,7 +18,8 @@ FORMATS: Final[Mapping[str, re.Pattern[str]]] = {
     "uuid": re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"),
     "date-time": re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)"),
     "date": re.compile(r"\d{4}-\d\d-\d\d"),
-    "email": re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+"),
+    # Each part ends where the next begins: else a long text that is no address takes minutes.
+    "email": re.compile(r"[^@\s]+@[^@\s.]+(\.[^@\s.]+)+"),
     "uri": re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE),
 }
 OTHER: Final = "(other)"  # a name that is nobody's
@@ -92,7 +93,13 @@ def _object(value: dict[str, Any], words: frozenset[str], depth: int) -> Outline
 
 
 def _unlike(drawn: list[Outline]) -> list[Outline]:
-    return [each for number, each in enumerate(drawn) if each not in drawn[:number]][:_ITEMS]
+    found: list[Outline] = []
+    for each in drawn:
+        if each not in found:
+            found.append(each)
+        if len(found) == _ITEMS:
+            break
+    return found
 
 
 def _about(length: int) -> list[int]:
