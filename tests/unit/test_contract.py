@@ -339,3 +339,16 @@ def test_what_json_schema_has_no_words_for_is_told_with_the_contracts_name(field
         create_model(
             "Made", __base__=Contract, __cls_kwargs__=keywords, inside=(inside, inside())
         ).json_schema()
+
+
+def test_a_text_that_is_no_number_does_not_pass_for_a_decimal() -> None:
+    class Priced(Contract, type="priced", version=1):
+        price: Decimal
+
+    check = SchemaCheck(Priced.json_schema())
+
+    for number in ("1", "-1.50", ".5", "5.", "1E+5", str(Decimal(10) ** 30), str(Decimal("1E-9"))):
+        assert check.flaws({"price": number}) == (), number
+        Priced.model_validate({"price": number})
+    for text in ("", "abc", "NaN", "Infinity", "1,5", "1 000", "+", ".", "\u0661", "1e"):
+        assert check.flaws({"price": text}), text

@@ -14,6 +14,7 @@ from filaviva_contracts.part import Part
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _OURS = ("contract_type", "contract_version")
 _COPIED = (list, dict, set, frozenset, tuple, BaseModel)
+_DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _DIGITS = (("max_digits", "x-maxDigits"), ("decimal_places", "x-decimalPlaces"))
 
 
@@ -84,6 +85,8 @@ class PreciseSchema(GenerateJsonSchema):
         limits = {word: schema[name] for name, word in _DIGITS if name in schema}  # type: ignore[literal-required]
         for branch in made.get("anyOf", [made]):
             branch.update(limits)
+            if branch.get("type") == "string":  # else any text would pass the edge
+                branch.setdefault("pattern", _DECIMAL)
         return made
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
