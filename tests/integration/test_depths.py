@@ -45,6 +45,15 @@ async def test_ready_messages_are_counted_and_missing_queues_left_out(
     await until(counted)
 
 
+@pytest.mark.broker
+async def test_a_name_that_no_queue_can_have_is_left_out_and_the_others_are_counted(
+    depths: QueueDepths,
+) -> None:
+    wanted = ["a\x1b[31m", "b" * 400, "llm", "队列"]
+
+    assert await depths.ready(wanted) == {"llm": 0}
+
+
 async def test_a_broker_that_is_not_there_is_unreachable() -> None:
     with pytest.raises(Unreachable):
         await QueueDepths("amqp://guest:guest@127.0.0.1:1/").ready(["llm"])

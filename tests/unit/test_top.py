@@ -108,6 +108,32 @@ def test_a_short_terminal_is_never_overrun_and_says_what_it_leaves_out(height: i
     assert "…" in "\n".join(lines) or height == 1
 
 
+def test_what_is_stuck_is_told_to_its_end_on_a_narrow_terminal() -> None:
+    shown = stuck.Stuck(
+        "stuck", "scheduler", "nobody consumes the queue", "`filaviva run retry-scheduler`"
+    )
+
+    lines = drawn(Seen(VIEW, [shown]), width=36)
+
+    assert lines[2:7] == [
+        "! scheduler: nobody consumes the",
+        "    queue",
+        "    next: `filaviva run",
+        "    retry-scheduler`",
+        next(line for line in lines if line.startswith("QUEUE")),
+    ]
+
+
+def test_what_is_left_out_is_counted_by_what_is_stuck_not_by_lines() -> None:
+    many = [stuck.Stuck("look", f"queue {n}", "waits", "look") for n in range(40)]
+
+    lines = drawn(Seen(VIEW, many), height=24)
+
+    shown = sum(line.startswith("- queue") for line in lines)
+    assert 0 < shown < 40
+    assert f"  … {40 - shown} more" in lines
+
+
 def test_figures_that_are_old_are_marked_while_a_server_is_away() -> None:
     seen = Seen(VIEW, (), age=75, away="connection refused", depths=DEPTHS, broker_away="no answer")
 

@@ -96,4 +96,6 @@ async def _depth(channel: Channel, name: str) -> Depth | None:
         if channel.is_closed and closure(channel).code == NOT_FOUND:
             return None
         raise
+    except ValueError:  # no queue can have such a name: the client library does not even ask
+        return None
     return Depth(declared.message_count or 0, declared.consumer_count or 0)

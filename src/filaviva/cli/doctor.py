@@ -26,6 +26,7 @@ _WORDS: Final[Mapping[Level, str]] = {
     "unknown": "could not be looked at",
     "ok": "are well",
 }
+_WIDEST: Final = 50  # of the names: one that is longer moves only its own line
 _ONLY: Final = "Of --production: "
 
 
@@ -113,7 +114,7 @@ async def _look(settings: Settings, asked: Asked | None) -> list[Finding]:
 
 
 def _print(findings: Sequence[Finding], *, production: bool) -> None:
-    width = max(len(finding.check) for finding in findings)
+    width = min(max(len(finding.check) for finding in findings), _WIDEST)
     for group, members in groupby(findings, key=lambda finding: finding.group):
         if production:
             typer.echo(f"\n{group or 'now'}")

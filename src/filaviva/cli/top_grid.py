@@ -14,8 +14,10 @@ _GAP: Final = 2
 _NARROWEST: Final = 8
 _NOTE: Final = 5  # of columns that were left out
 _CUT: Final = "…"
+_INDENT: Final = "    "
 
-Drawn: TypeAlias = tuple[Text, list[Text]]
+# A heading, and below it the lines of each row.
+Drawn: TypeAlias = tuple[Text, list[list[Text]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of the page: `rows` of a table, or of sentences where there are no columns."""
+    """One part of the page: `rows` of a table; without columns each cell is a sentence."""
 
     title: str
     rows: Sequence[Sequence[Cell]]
     columns: Sequence[Column] = ()
     empty: str = ""  # said where there are no rows
-    least: int = 1  # so many rows are shown before another part has more
+    least: int = 1  # so many lines are shown before another part has more
 
 
 def page(
@@ -57,7 +59,8 @@ def page(
     drawn = [_table(section, width) for section in sections]
     lines = [*header[:1], *(part for line in header[1:] for part in _wrapped(line, width))]
     room = max(0, height - len(lines))
-    shares = _shares([(each.least, len(rows)) for each, (_, rows) in _both(sections, drawn)], room)
+    wants = [(each.least, sum(map(len, rows))) for each, (_, rows) in _both(sections, drawn)]
+    shares = _shares(wants, room)
     for (head, rows), share in zip(drawn, shares, strict=False):
         lines += [head, *_cut_off(rows, share)]
     left_out = [each.title.lower() for each in sections[len(shares) :]]
@@ -66,9 +69,12 @@ def page(
     return [cut(line, width) for line in lines[: max(1, height)]]
 
 
-def _wrapped(line: Text, width: int) -> list[Text]:
+def _wrapped(line: Text, width: int, *, indent: str = "") -> list[Text]:
     """What went wrong is told to its end: the next step stands there."""
-    return [Text(part, line.style) for part in textwrap.wrap(line.plain, max(_NARROWEST, width))]
+    room = max(_NARROWEST, width)
+    # A command stays in one piece as far as there is room.
+    parts = textwrap.wrap(line.plain, room, subsequent_indent=indent, break_on_hyphens=False)
+    return [Text(part, line.style) for part in parts]
 
 
 def cut(line: Text, width: int) -> Text:
@@ -103,19 +109,26 @@ def _shares(wants: Sequence[tuple[int, int]], room: int) -> list[int]:
     return shares
 
 
-def _cut_off(rows: Sequence[Text], share: int) -> list[Text]:
-    if len(rows) <= share:
-        return list(rows)
-    hidden = len(rows) - share + 1
-    return [*rows[: share - 1], Text(f"  {_CUT} {hidden} more", "dim")]
+def _cut_off(rows: Sequence[Sequence[Text]], share: int) -> list[Text]:
+    if sum(map(len, rows)) <= share:
+        return [line for row in rows for line in row]
+    shown: list[Text] = []
+    whole = 0
+    for row in rows:
+        if len(shown) + len(row) >= share:
+            break
+        shown += row
+        whole += 1
+    shown = shown or [*rows[0][: share - 1]]
+    return [*shown, Text(f"  {_CUT} {len(rows) - whole} more", "dim")]
 
 
 def _table(section: Section, width: int) -> Drawn:
-    """Draw a section: its heading, and its rows as lines."""
+    """Draw a section: its heading, and the lines of its rows."""
     if not section.rows:
         return Text(f"{section.title}  {section.empty}".rstrip(), "bold"), []
     if not section.columns:
-        return Text(section.title, "bold"), [_sentence(row) for row in section.rows]
+        return Text(section.title, "bold"), [_sentences(row, width) for row in section.rows]
     rows = [[Cell(_line(cell.text), cell.style) for cell in row] for row in section.rows]
     columns = [replace(section.columns[0], head=section.title), *section.columns[1:]]
     shown, widths = _fitted(columns, rows, width)
@@ -123,7 +136,7 @@ def _table(section: Section, width: int) -> Drawn:
     head.stylize("bold")
     if len(shown) < len(columns):
         head.append(f"  +{len(columns) - len(shown)}{_CUT}", "dim")
-    return head, [_row([row[p] for p in shown], columns, shown, widths) for row in rows]
+    return head, [[_row([row[p] for p in shown], columns, shown, widths)] for row in rows]
 
 
 def _fitted(
@@ -169,8 +182,9 @@ def _padded(text: str, width: int, align: str) -> str:
     return f"{space}{text}" if align == "right" else f"{text}{space}"
 
 
-def _sentence(cells: Sequence[Cell]) -> Text:
-    return Text("  ").join(Text(_line(cell.text), style=cell.style) for cell in cells)
+def _sentences(cells: Sequence[Cell], width: int) -> list[Text]:
+    lines = [Text(_line(cell.text), style=cell.style) for cell in cells]
+    return [part for line in lines for part in _wrapped(line, width, indent=_INDENT)]
 
 
 def _line(text: str) -> str:

@@ -116,8 +116,8 @@ def _stuck(seen: Seen) -> Section:
     for each in seen.stuck:
         bad = each.level == "stuck"
         style = "bold red" if bad else "yellow"
-        rows.append([Cell(f"{'!' if bad else '-'} {each.where}: {each.what}", style)])
-        rows.append([Cell(f"    next: {each.next_step}")])
+        said = Cell(f"{'!' if bad else '-'} {each.where}: {each.what}", style)
+        rows.append([said, Cell(f"    next: {each.next_step}")])
     return Section("STUCK", rows, empty="nothing", least=6)
 
 
