@@ -9,6 +9,7 @@ from filaviva.references import named
 from filaviva.schemas import SchemaCheck
 
 _DEEPEST: Final = 6
+_MOST: Final = 1000  # values
 _ID: Final = "018f0000-0000-7000-8000-000000000001"
 _FORMATS: Final[Mapping[str, str]] = {
     "uuid": _ID,
@@ -46,8 +47,15 @@ class _Writer:
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
+        self._made = 0
+
+    @property
+    def _is_enough(self) -> bool:
+        # Models that all refer to each other would fill megabytes.
+        return self._made > _MOST
 
     def value(self, schema: Any, depth: int) -> Any:
+        self._made += 1
         if not isinstance(schema, Mapping) or depth > 2 * _DEEPEST:
             return None
         schema = self._resolved(schema)
@@ -81,12 +89,15 @@ class _Writer:
         # An optional field is "this or null": "this" tells a reader more.
         plain = [one for one in branches if one.get("type") != "null"]
         around = {name: v for name, v in schema.items() if name not in ("anyOf", "oneOf")}
+        if self._is_enough and len(plain) < len(branches):
+            return None
         chosen = plain[0] if plain else branches[0]
         return self.value({**around, **chosen}, depth + 1)
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         members, required = schema.get("properties", {}), schema.get("required", ())
-        wanted = [name for name in members if name in required or depth < _DEEPEST]
+        more_of_it = depth < _DEEPEST and not self._is_enough
+        wanted = [name for name in members if name in required or more_of_it]
         found = {name: self.value(members[name], depth + 1) for name in wanted}
         more = schema.get("additionalProperties")
         if not members and isinstance(more, Mapping) and depth < _DEEPEST:

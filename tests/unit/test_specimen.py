@@ -3,11 +3,11 @@
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ForwardRef, Literal
 from uuid import UUID
 
 import pytest
-from pydantic import BaseModel, Field, HttpUrl
+from pydantic import BaseModel, Field, HttpUrl, create_model
 
 from filaviva import Contract
 from filaviva.schemas import SchemaCheck
@@ -82,3 +82,17 @@ def test_what_cannot_be_guessed_is_left_out(schema: dict[str, Any]) -> None:
 
 def test_a_type_that_holds_itself_comes_to_an_end() -> None:
     assert specimen(Everything.json_schema())["tree"]["value"] == 1
+
+
+def test_an_example_of_models_that_all_refer_to_each_other_stays_small() -> None:
+    names = [f"Any{number}" for number in range(10)]
+    fields: Any = {name.lower(): (ForwardRef(f"{name} | None"), ...) for name in names}
+    made = {name: create_model(name, **fields) for name in names}
+    for model in made.values():
+        model.model_rebuild(_types_namespace=made)
+    schema = made["Any0"].model_json_schema()
+
+    example = specimen(schema)
+
+    assert example is not None
+    assert len(str(example)) < 30_000  # it had megabytes

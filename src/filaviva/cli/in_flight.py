@@ -1,7 +1,7 @@
 """`filaviva contracts in-flight`: may this release be deployed, may that handler go?"""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -129,18 +129,22 @@ def _shown(one: InFlight) -> dict[str, Any]:
     }
 
 
+_KEEP: Final = "keep a handler or an upcaster of these versions until nothing is left of them"
+_START: Final = "start workers of a release that reads them: what is parked goes on by itself"
+
+
 def _refusal(lost: Sequence[InFlight], release: App | None) -> str:
-    who = "no running worker" if release is None else f"app {release.name!r} does not"
-    reads = "reads" if release is None else "read"
+    who = "no running worker reads" if release is None else f"app {release.name!r} does not read"
+    would = "wait for one" if release is None else "would be parked"
+    step = _KEEP if release is not None else _START
     versions = sorted({(one.type, one.version) for one in lost})
     named = ", ".join(f"{kind} v{version}" for kind, version in versions)
     messages = sum(one.messages for one in lost if one.place != "broker")
     unread = {one.queue: one.messages for one in lost if one.place == "broker"}
-    counted = f"{messages} message(s) would be parked" if messages or not unread else ""
+    counted = f"{messages} message(s) {would}" if messages or not unread else ""
     queues = ", ".join(f"{count} on {queue}" for queue, count in sorted(unread.items()))
     perhaps = f"among {queues} there may be some that nobody has read yet" if unread else ""
     return (
-        f"{who} {reads} {named}: {'; '.join(filter(None, (counted, perhaps)))}; next: keep a "
-        "handler or an upcaster of these versions until nothing is left of them, or send back, "
-        "correct or discard what is among the dead letters"
+        f"{who} {named}: {'; '.join(filter(None, (counted, perhaps)))}; next: {step}, or send "
+        "back, correct or discard what is among the dead letters"
     )
