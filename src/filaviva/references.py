@@ -2,10 +2,20 @@
 
 from typing import Any
 
+from filaviva.errors import ConfigurationError
+
 
 def named(root: Any, reference: str) -> Any:
-    """Find what a reference (`#/$defs/Card`) names; KeyError if nothing does."""
+    """Find what a reference (`#/$defs/Card`) names; ConfigurationError if nothing does."""
+    start, *parts = reference.split("/")
     found = root
-    for part in reference.removeprefix("#").split("/")[1:]:
-        found = found[part.replace("~1", "/").replace("~0", "~")]
+    try:
+        for part in parts:
+            found = found[part.replace("~1", "/").replace("~0", "~")]
+    except (LookupError, TypeError):
+        start = "nothing"
+    if start != "#":
+        raise ConfigurationError(
+            f"found the reference {reference!r}, expected a pointer to what is in the same schema"
+        )
     return found

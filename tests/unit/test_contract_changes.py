@@ -11,6 +11,7 @@ from uuid import UUID, uuid1, uuid4
 import pytest
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, StringConstraints, create_model
 
+from filaviva.errors import ConfigurationError
 from filaviva.evolution.change import Change
 from filaviva.evolution.comparison import compare
 from filaviva_contracts import Contract, File
@@ -494,3 +495,17 @@ def test_hundreds_of_new_names_are_told_in_seconds() -> None:
 
     assert {change.kind for change in changes} == {"renamed"}
     assert monotonic() - begun < 10
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"$ref": "#"}, "which is its own end"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "which is its own end"),
+        ({"$ref": "#a"}, "expected a pointer to what is in the same schema"),
+        ({"$ref": "#/$defs/none"}, "expected a pointer to what is in the same schema"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_told(schema: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        compare(schema, schema)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
+from filaviva.errors import ConfigurationError
 from filaviva.references import named
 from filaviva.schemas import SchemaCheck
 from filaviva_contracts.exact import escaped
@@ -152,10 +153,15 @@ def alternatives(node: Node) -> Iterator[Node]:
 
 def resolved(node: Node) -> Node:
     """Follow references, and `allOf` with one member."""
+    followed: set[str] = set()
     while isinstance(node.schema, dict):
         alone = node.get("allOf", ())
         if "$ref" in node.schema:
-            target = node.document.at(node.schema["$ref"])
+            reference = node.schema["$ref"]
+            if reference in followed:
+                raise ConfigurationError(f"found the reference {reference!r}, which is its own end")
+            followed.add(reference)
+            target = node.document.at(reference)
             rest = _without(node.schema, "$ref")
         elif len(alone) == 1:
             target = node.child("allOf", 0)
