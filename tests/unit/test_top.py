@@ -11,6 +11,7 @@ from filaviva.cli.top_view import Seen, header, sections
 from filaviva.operations.overview import stuck
 from filaviva.operations.overview.figures import (
     Cause,
+    Chosen,
     Count,
     Letters,
     Oldest,
@@ -132,6 +133,15 @@ def test_what_is_left_out_is_counted_by_what_is_stuck_not_by_lines() -> None:
     shown = sum(line.startswith("- queue") for line in lines)
     assert 0 < shown < 40
     assert f"  … {40 - shown} more" in lines
+
+
+def test_what_was_chosen_stands_on_the_page() -> None:
+    chosen = Chosen(("mial",), ("doc.extract",))
+
+    lines = drawn(Seen(replace(VIEW, queues=[]), chosen=chosen))
+
+    assert lines[1] == "only queue mial, type doc.extract"
+    assert "QUEUE  none" in lines
 
 
 def test_figures_that_are_old_are_marked_while_a_server_is_away() -> None:

@@ -56,6 +56,7 @@ class Looking:
             depths=self._depths,
             depths_age=now - self._depths_at,
             broker_away=self._broker_away,
+            chosen=self._chosen,
         )
 
     def rest(self, interval: float) -> float:

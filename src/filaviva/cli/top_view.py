@@ -8,15 +8,17 @@ from typing import Final
 from rich.text import Text
 
 from filaviva.broker.topology import Topology
+from filaviva.cli.output import printable
 from filaviva.cli.top_grid import Cell, Column, Section
 from filaviva.operations.overview import SILENT
-from filaviva.operations.overview.figures import Count, Overview, Queue, Running, Worker
+from filaviva.operations.overview.figures import Chosen, Count, Overview, Queue, Running, Worker
 from filaviva.operations.overview.stuck import Depths, Stuck, ago
 
 _TOPOLOGY: Final = Topology()
 _LATE, _VERY_LATE = 60.0, 300.0
 _FAILING, _FAILING_MUCH = 0.05, 0.25
 _NOTHING: Final = "-"
+_EVERYTHING: Final = Chosen()
 
 SORTS: Final = ("oldest", "waiting", "running", "failing", "dead", "name")
 
@@ -78,6 +80,7 @@ class Seen:
     depths: Depths | None = None
     depths_age: float = 0.0
     broker_away: str | None = None
+    chosen: Chosen = _EVERYTHING
 
 
 def header(seen: Seen, *, every: float, sort: str, live: bool) -> list[Text]:
@@ -87,6 +90,10 @@ def header(seen: Seen, *, every: float, sort: str, live: bool) -> list[Text]:
     if live:
         line.append(f"  every {every:.3g}s, by {sort}   q: quit  s: sort", style="dim")
     lines = [line]
+    only = [f"queue {name}" for name in seen.chosen.queues]
+    only += [f"type {name}" for name in seen.chosen.types]
+    if only:
+        lines.append(Text(f"only {printable(', '.join(only))}", style="dim"))
     if seen.away is not None:
         old = "" if seen.overview is None else f"; what follows is {ago(seen.age)} old"
         lines.append(Text(f"NO DATABASE{old}: {seen.away}", style="bold white on red"))
