@@ -21,10 +21,12 @@ from filaviva.operations.doctor.production import (
     postgres,
     replicas,
     scraped,
+    versions,
 )
 from filaviva.operations.doctor.production.bounds import Handled, Taken
 from filaviva.operations.doctor.production.sight import SERVICES, Process
 from filaviva.operations.drills import Drill
+from filaviva.operations.in_flight import InFlight, Readable
 from filaviva.operations.keys import Key
 from filaviva.operations.limits import Row
 from filaviva.policy import Policy, StoredPolicy
@@ -355,3 +357,22 @@ def test_the_alerts_that_it_looks_for_are_those_of_the_rules() -> None:
     named = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
 
     assert named == deployed.alerts()
+
+
+@pytest.mark.parametrize(
+    ("readers", "level"),
+    [(("yes",), "ok"), (("yes", "unknown"), "attention"), (("no", "unknown"), "wrong")],
+)
+def test_who_reads_what_is_in_flight_is_told(readers: tuple[Readable, ...], level: str) -> None:
+    found = [
+        InFlight(
+            type=f"doc.{reader}", version=1, place="queue", queue="docs", messages=7, oldest=None,
+            apps=(), readable=reader,
+        )
+        for reader in readers
+    ]  # fmt: skip
+
+    told = versions.readable(found)
+
+    assert told.level == level
+    assert "doc.yes" not in told.found

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import unescape
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from threading import Thread
 from typing import Any
+
+from filaviva.dev.listening import Listening
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Inbox:
 def stand_in() -> Iterator[Inbox]:
     """Listen on a free loopback port until the end of the block."""
     messages: list[dict[str, Any]] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _webhook(messages))
+    server = Listening(("127.0.0.1", 0), _webhook(messages))
     thread = Thread(target=server.serve_forever, name="slack-stand-in", daemon=True)
     thread.start()
     try:

@@ -7,11 +7,12 @@ May happen twice: a call under a key that it knows gets the first one's answer, 
 import json
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from threading import Lock, Thread
 from types import TracebackType
 from typing import Self
 
+from filaviva.dev.listening import Listening
 from filaviva.drill.serving import CALLS
 from filaviva.errors import FilavivaError
 
@@ -35,7 +36,7 @@ class Provider:
 
     def __init__(self, host: str, port: int) -> None:
         self._place = (host, port)
-        self._server: ThreadingHTTPServer | None = None
+        self._server: Listening | None = None
         self._thread: Thread | None = None
         self._lock = Lock()
         self._numbers: dict[str, int] = {}
@@ -58,7 +59,7 @@ class Provider:
         if self._server is not None:
             return
         try:
-            self._server = _Server(self._place, _answering(self))
+            self._server = Listening(self._place, _answering(self))
         except OSError as taken:
             host, port = self._place
             why = taken.strerror or str(taken)
@@ -91,11 +92,6 @@ class Provider:
             if key in self._numbers:
                 self._repeats += 1
             return self._numbers.setdefault(key, len(self._numbers) + 1)
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
 
 
 def _answering(provider: Provider) -> type[BaseHTTPRequestHandler]:

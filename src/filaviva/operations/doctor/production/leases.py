@@ -106,10 +106,16 @@ def _lag(processes: Sequence[Process]) -> Finding:
     lag, worst = max(lags, key=lambda pair: pair[0])
     if lag <= _MOST_LAG:
         return ok("event loops", f"never late by more than {lag:.2f} s")
+    why, step = "the machine was frozen or too busy", "see what else runs there"
+    if worst.service == "worker":
+        why, step = (
+            "a handler blocks it, or the machine",
+            "let what blocks be `def`, not `async def`",
+        )
     return attention(
         "event loops",
-        f"{worst.service} {worst.id} was late by {lag:.1f} s: a handler blocks it, or the machine",
-        "let what blocks be `def`, not `async def`: docs/runbooks/FilavivaEventLoopBlocked.md",
+        f"{worst.service} {worst.id} was late by {lag:.1f} s: {why}",
+        f"{step}: docs/runbooks/FilavivaEventLoopBlocked.md",
         expected=f"{_MOST_LAG:g} s at most",
     )
 

@@ -32,27 +32,39 @@ ORDER BY coalesce(event, type), version
 async def examine(sight: Sight) -> AsyncIterator[Finding]:
     """Look at what waits, what ends soon, and what is published."""
     async with sight.connect() as connection:
-        yield _readable(await in_flight(connection))
+        yield readable(await in_flight(connection))
         yield await _sunsets(connection)
         yield await _published(connection, sight.asked.project)
 
 
-def _readable(found: Sequence[InFlight]) -> Finding:
+def readable(found: Sequence[InFlight]) -> Finding:
     check, stranded = "in flight", unreadable(found)
+    strange = [each for each in found if each.readable == "unknown"]
     messages = sum(each.messages for each in found)
-    if not stranded:
+    if not stranded and not strange:
         return ok(check, f"{messages} messages wait or may be sent back; who runs reads them all")
-    told = ", ".join(
-        f"{each.messages} of {each.type} v{each.version} ({each.place})"
-        for each in stranded[:_SHOWN]
-    )
+    if not stranded:
+        return attention(
+            check,
+            f"of types that no app has published: {_told(strange)}",
+            "deploy their app and run `filaviva setup`, or see what they are: "
+            "`filaviva contracts in-flight` lists all",
+            expected="every version that waits, pauses or is dead has its app",
+        )
     return wrong(
         check,
-        f"nobody who runs reads {told}",
+        f"nobody who runs reads {_told(stranded)}",
         "deploy workers that read them, or an upcaster: docs/howto/evolve-a-contract.md; "
         "`filaviva contracts in-flight` lists all",
         expected="live workers read every version that waits, pauses or is dead",
     )
+
+
+def _told(found: Sequence[InFlight]) -> str:
+    shown = found[:_SHOWN]
+    named = [f"{each.messages} of {each.type} v{each.version} ({each.place})" for each in shown]
+    rest = sum(each.messages for each in found[_SHOWN:])
+    return ", ".join([*named, f"{rest} of others"] if rest else named)
 
 
 async def _sunsets(connection: AsyncConnection) -> Finding:
