@@ -56,3 +56,30 @@ def test_each_member_says_what_it_is() -> None:
         "tree": ("Tree", True, ""),
         "tree.children": ("list of Tree", False, "default []"),
     }
+
+
+def test_a_type_that_holds_itself_without_a_model_is_told_by_its_name() -> None:
+    schemas = {
+        "message": {"type": "object", "properties": {"it": {"$ref": "#/components/schemas/m.Any"}}},
+        "m.Any": {
+            "anyOf": [
+                {"type": "array", "items": {"$ref": "#/components/schemas/m.Any"}},
+                {"type": "string"},
+            ]
+        },
+    }
+
+    (field,) = Fields(schemas).of("message")
+
+    assert field.kind == "list of Any or string"
+
+
+def test_models_that_all_hold_each_other_are_told_up_to_a_limit() -> None:
+    names = [f"m{number}" for number in range(12)]
+    members = {name: {"$ref": f"#/components/schemas/{name}"} for name in names}
+    schemas = {name: {"type": "object", "properties": members} for name in names}
+
+    fields = Fields(schemas).of("m0")
+
+    assert len(fields) == 501
+    assert fields[-1].path == "…"

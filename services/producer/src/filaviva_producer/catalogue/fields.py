@@ -3,11 +3,13 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 _PLACE: Final = "#/components/schemas/"
 _DEEPEST: Final = 5
 _LONGEST: Final = 200
+_MOST: Final = 500
 
 # What bounds a value, in words.
 _BOUNDS: Final[Mapping[str, str]] = {
@@ -42,7 +44,11 @@ class Fields:
 
     def of(self, name: str) -> list[Field]:
         """Give the members of one schema and of what is in them."""
-        return list(self._members(self._schemas[name], "", frozenset((name,))))
+        found = self._members(self._schemas[name], "", frozenset((name,)))
+        told = list(islice(found, _MOST))
+        # Models that all refer to each other have a hundred thousand ways through them.
+        more = [Field("…", "more", required=False, says="")] if next(found, None) else []
+        return told + more
 
     def _members(
         self, schema: Mapping[str, Any], path: str, above: frozenset[str]
@@ -65,32 +71,34 @@ class Fields:
             elif name:
                 yield from self._inside(found, f"{path}{suffix}", above | {name})
 
-    def _kind(self, schema: Any) -> str:
+    def _kind(self, schema: Any, within: frozenset[str] = frozenset()) -> str:
         if not isinstance(schema, Mapping):
             return "anything"
         if "$ref" in schema:
-            return self._named(schema["$ref"].removeprefix(_PLACE))
+            return self._named(schema["$ref"].removeprefix(_PLACE), within)
         if "const" in schema:
             return _written(schema["const"])
         if "enum" in schema:
             return _either(list(map(_written, schema["enum"])))
         if branches := schema.get("anyOf") or schema.get("oneOf"):
-            return _either([self._kind(branch) for branch in branches])
-        return self._plain(schema)
+            return _either([self._kind(branch, within) for branch in branches])
+        return self._plain(schema, within)
 
-    def _named(self, name: str) -> str:
+    def _named(self, name: str, within: frozenset[str]) -> str:
         found = self._schemas.get(name, {})
-        return str(found.get("title", name)) if "properties" in found else self._kind(found)
+        if "properties" in found or name in within:  # what holds itself is told by its name
+            return str(found.get("title", name.rpartition(".")[2]))
+        return self._kind(found, within | {name})
 
-    def _plain(self, schema: Mapping[str, Any]) -> str:
+    def _plain(self, schema: Mapping[str, Any], within: frozenset[str]) -> str:
         kinds = schema.get("type", "anything")
         if isinstance(kinds, list):
             return _either(kinds)
         if kinds == "array":
-            return f"list of {self._kind(schema['items'])}" if "items" in schema else "list"
+            return f"list of {self._kind(schema['items'], within)}" if "items" in schema else "list"
         inner = schema.get("additionalProperties")
         if kinds == "object" and isinstance(inner, Mapping):
-            return f"object of {self._kind(inner)}"
+            return f"object of {self._kind(inner, within)}"
         return f"{kinds} ({schema['format']})" if "format" in schema else str(kinds)
 
 
