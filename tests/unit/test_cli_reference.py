@@ -1,6 +1,7 @@
 """What the pages say is what the code does."""
 
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -158,13 +159,12 @@ def test_every_link_leads_somewhere(path: Path) -> None:
     assert gone == []
 
 
-def test_every_command_that_a_page_or_the_doctor_names_exists() -> None:
+def test_every_command_that_a_page_or_the_code_names_exists() -> None:
     group = root()
-    doctor = sorted((ROOT / "src/filaviva/operations/doctor").glob("*.py"))
 
     unknown = {
         f"{path.name}: filaviva {name} {inner}"
-        for path in [*WRITTEN, *doctor]
+        for path in [*WRITTEN, *CODE]
         for name, inner in _commands(path.read_text())
         if not _exists(group, name, inner)
     }
@@ -184,3 +184,72 @@ def _exists(group: Any, name: str, inner: str) -> bool:
         return False
     known = getattr(group.load(name), "commands", {})
     return not known or name == "dev" or all(each in known for each in inner.split("|") if each)
+
+
+def test_every_command_that_is_told_with_options_is_taken_as_it_stands() -> None:
+    group = root()
+
+    refused = {
+        f"{path.name}: filaviva {line}: {wrong}"
+        for path in [*WRITTEN, *CODE]
+        if path.name != "cli.md"  # made from the commands themselves, by their names
+        for line in _lines(path.read_text())
+        if (wrong := _refused(group, line))
+    }
+
+    assert refused == set()
+
+
+def _lines(text: str) -> Iterator[str]:
+    for block, code in re.findall(r"```sh\n(.*?)```|`([^`\n]*)`", text, re.DOTALL):
+        joined = (block or code).replace("\\\n", " ")
+        # Names of other programs, and what goes on in the shell, end a command.
+        yield from re.findall(r"(?:^|[\s/(])filaviva ([a-z][^\n|;&>#]*)", joined)
+
+
+_FILLED = "--x"  # an option whose name the code fills in
+
+
+def _refused(group: Any, line: str) -> str | None:
+    """Say what is wrong with the words; one that is only named by its name stands for itself."""
+    try:
+        name, *words = shlex.split(re.sub(r"(?<!')\{[^}]*\}", "x", line))
+    except ValueError:  # cut in the middle of its quotes
+        return None
+    if name not in group.places or name == "run":
+        return None
+    command = group.load(name)
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    if not words or hasattr(command, "commands"):
+        return None
+    options = {each: one for one in command.params for each in (*one.opts, *one.secondary_opts)}
+    used, places = _taken(words, options)
+    unknown = [each for each in used if each not in {*options, "--help", _FILLED}]
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    if unknown:
+        return f"no such option: {unknown}"
+    if places > len(arguments) and all(one.nargs > 0 for one in arguments):
+        return "too many words"
+    missing = [
+        one.opts[0]
+        for one in command.params
+        if one.required
+        and "…" not in words
+        and one not in arguments
+        and not set(used) & set(one.opts)
+    ]
+    return f"missing: {missing}" if missing else None
+
+
+def _taken(words: list[str], options: dict[str, Any]) -> tuple[list[str], int]:
+    """Give the options among the words, and how many words belong to none."""
+    used, places, rest = [], 0, iter(words)
+    for word in rest:
+        if word.startswith("-"):
+            used.append(word.partition("=")[0])
+            if "=" not in word and not getattr(options.get(word), "is_flag", word != _FILLED):
+                next(rest, None)
+        else:
+            places += 1
+    return used, places

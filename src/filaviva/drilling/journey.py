@@ -184,7 +184,7 @@ class Journey:
         return groups, await self._books.notices(groups)
 
     async def _replay(self, groups: Sequence[Group]) -> Mapping[str, int]:
-        """Send the groups back, as `filaviva dlq replay --group` does; give what came of it."""
+        """Send the groups back, as `filaviva dlq replay` does; give what came of it."""
         registry = Registry(self.engine)
         await registry.refresh()
         done: Counter[str] = Counter()

@@ -159,7 +159,7 @@ def key_findings(found: Sequence[Key], now: datetime) -> Iterator[Finding]:
     yield _keys(
         "keys without an end",
         [k for k in honoured if k.expires_at is None],
-        "make new ones with `filaviva keys create --expires-in 90d`, and revoke these",
+        "make new ones with `filaviva keys create --name NAME --expires-in 90d`, and revoke these",
         lambda k: k.name,
     )
     yield _keys(

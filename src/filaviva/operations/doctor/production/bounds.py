@@ -118,7 +118,7 @@ def limit_findings(
             "limits have effect",
             f"the lowest limit of running jobs is {min(figures)}, and all workers have {slots} "
             "slots for each of their queues",
-            "set one below the slots: `filaviva limits set '*' --running N`",
+            "set one below the slots: `filaviva limits set --tenant '*' --running N`",
             expected="no tenant may fill every slot",
         )
     if every is not None and every.per_minute is not None:
@@ -127,7 +127,7 @@ def limit_findings(
         yield attention(
             "limits of submissions",
             "who has no limit of its own may submit as fast as it can",
-            "`filaviva limits set '*' --per-minute N`: docs/howto/limit-tenants.md",
+            "`filaviva limits set --tenant '*' --per-minute N`: docs/howto/limit-tenants.md",
             expected="a pace for every tenant",
         )
 
@@ -140,7 +140,7 @@ def _unbounded(figure: str, what: str, free: Sequence[str], tenants: int) -> Fin
     return level(
         check,
         f"{len(free)} of {tenants} tenants have none: {', '.join(free[:_SHOWN])}",
-        f"`filaviva limits set '*' --{figure} N`: docs/howto/limit-tenants.md",
+        f"`filaviva limits set --tenant '*' --{figure} N`: docs/howto/limit-tenants.md",
         expected="one for every tenant, or one for all of them ('*')",
     )
 
