@@ -61,7 +61,7 @@ bench: setup ## measure, with raw loops as the yardstick
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks
 
 drill: setup ## cut a provider for two minutes on the stack that runs here (else on one of its own)
-	@$(BIN)/filaviva drill --start --app invoices.app:app --yes
+	@$(BIN)/filaviva drill --start --app invoices.app:app
 
 pins: setup ## compile requirements/all.txt anew (needs uv)
 	@deploy/local/pins.sh

@@ -1,6 +1,7 @@
 """`filaviva drill` refuses what it cannot do before anything is cut, and shows how it goes."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,23 @@ def test_it_asks_before_it_cuts() -> None:
 
     assert done.code == 1
     assert "Cut the drill's provider for 120 s on postgresql://filaviva@127.0.0.1:9" in done.out
+
+
+@pytest.mark.parametrize(("here", "asks"), [(True, False), (False, True)])
+def test_make_drill_asks_before_it_goes_to_a_stack_of_the_environment(
+    here: bool,  # noqa: FBT001 - a case
+    asks: bool,  # noqa: FBT001 - a case
+    tmp_path: Path,
+) -> None:
+    if here:
+        facts = {"postgres": NOWHERE["FILAVIVA_POSTGRES__URL"], "metrics": {"worker": []}}
+        (tmp_path / ".filaviva").mkdir()
+        (tmp_path / ".filaviva/dev.json").write_text(json.dumps(facts))
+
+    done = CommandLine(**NOWHERE)("drill", "--start", stdin="n\n")
+
+    assert ("Cut the drill's provider" in done.out) == asks
+    assert done.code == (1 if asks else 5)
 
 
 def look(phase: str, seconds: float, *, fires: bool = False) -> Look:

@@ -119,7 +119,9 @@ def drill_(  # noqa: PLR0913 - one argument per option of the command
         work = _on_own_stack(wishes, app_name or _EMPTY_APP, screen)
     else:
         plan = _plan(wishes, here.environment(), DEFAULT_STATE)
-        ask(f"Cut the drill's provider for {seconds:g} s on {redacted(plan.database)}?", yes=yes)
+        # Nobody is on call for the stack of this folder; elsewhere people hear of it.
+        agreed = yes or (start and plan.scraped is not None)
+        ask(f"Cut the drill's provider for {seconds:g} s on {redacted(plan.database)}?", yes=agreed)
         work = acting.guarded(drill(plan, screen), plan.database)
     report = _run(work, screen)
     if json:
