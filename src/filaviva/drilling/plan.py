@@ -1,7 +1,6 @@
 """What a drill does, and how much of it."""
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -71,11 +70,6 @@ class Plan:
     def share(self) -> float:
         """How long the windows of the rules are here, against those that are deployed."""
         return 1.0 if self.observers.prometheus else min(1.0, self.seconds / FULL_SECONDS)
-
-    @property
-    def cut(self) -> timedelta:
-        """How long the provider is away."""
-        return timedelta(seconds=self.seconds)
 
 
 def attempts(kind: Kind, seconds: float) -> int:
