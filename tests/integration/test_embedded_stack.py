@@ -123,8 +123,9 @@ def test_ctrl_c_while_a_detached_stack_comes_up_ends_what_it_has_started(tmp_pat
     starting = subprocess.Popen([sys.executable, *command], start_new_session=True)
     try:
         until(lambda: list((tmp_path / "pids").glob("*.json")), what="a first process")
-        everything = [process for process in psutil.process_iter() if _names(process, tmp_path)]
+        everything = _below(starting.pid)
         assert len(everything) > 1
+        assert starting.poll() is None  # it is not ready yet
         starting.send_signal(signal.SIGINT)
         assert starting.wait(60) != 0
         assert _running(everything) == []
@@ -132,13 +133,6 @@ def test_ctrl_c_while_a_detached_stack_comes_up_ends_what_it_has_started(tmp_pat
     finally:
         starting.kill()
         recover(tmp_path)
-
-
-def _names(process: psutil.Process, state: Path) -> bool:
-    try:
-        return any(str(state) in word for word in process.cmdline())
-    except psutil.Error:
-        return False
 
 
 def _pids(facts: dict[str, dict[str, list[int]]]) -> list[int]:

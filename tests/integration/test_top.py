@@ -35,7 +35,9 @@ async def contract(jobs: Jobs) -> None:
 
 
 def environment(database: str, **more: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("FILAVIVA_", "NO_COLOR"))}
+    # COLUMNS and LINES, which pytest-xdist sets, would count for more than the terminal's size.
+    others = ("FILAVIVA_", "NO_COLOR", "COLUMNS", "LINES")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(others)}
     return {**kept, "TERM": "xterm-256color", "FILAVIVA_POSTGRES__URL": database, **more}
 
 
@@ -75,7 +77,10 @@ class Terminal:
         return _ESCAPE.sub("", self.written.rpartition("\x1b[H")[2])
 
     async def shows(self, text: str) -> None:
-        await until(lambda: text in self.page)
+        try:
+            await until(lambda: text in self.page)
+        except AssertionError as never:
+            raise AssertionError(f"never shown: {text!r}, but {self.page!r}") from never
 
     def press(self, keys: str) -> None:
         os.write(self._keyboard, keys.encode())
