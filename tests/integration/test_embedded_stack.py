@@ -13,7 +13,6 @@ import aio_pika
 import psutil
 import pytest
 
-from filaviva.dev.child import recover
 from filaviva.dev.http import call
 from fixtures.stacks import Stack, until
 
@@ -132,7 +131,8 @@ def test_ctrl_c_while_a_detached_stack_comes_up_ends_what_it_has_started(tmp_pat
         assert not (tmp_path / "supervisor.json").exists()
     finally:
         starting.kill()
-        recover(tmp_path)
+        stop = ["-m", "filaviva.dev", "stop", "--state", str(tmp_path)]
+        subprocess.run([sys.executable, *stop], check=True, timeout=100)
 
 
 def _pids(facts: dict[str, dict[str, list[int]]]) -> list[int]:
