@@ -143,13 +143,14 @@ async def test_a_drill_that_is_interrupted_leaves_nothing_behind(
 async def test_a_drill_whose_provider_nobody_reaches_says_so_before_the_cut(
     stack: Journey, tmp_path: Path
 ) -> None:
-    plan = planned(stack, tmp_path, 60, observed=False)
+    plan, log = planned(stack, tmp_path, 60, observed=False), Log()
     elsewhere = replace(plan, port=free_port(), patience=1)
 
     with pytest.raises(ConfigurationError, match="found connection, expected their FILAVIVA_DRILL"):
-        await drill(elsewhere, Log())
+        await drill(elsewhere, log)
 
     assert await left(stack) == [0, 0, 0]
+    assert not any("FILAVIVA_SLACK__WEBHOOK_URL" in line for line in log.lines)
 
 
 @pytest.mark.soak

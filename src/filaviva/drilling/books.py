@@ -22,6 +22,11 @@ _SERVED: Final = """
 SELECT count(*) FROM filaviva.workers
 WHERE $1 = ANY (queues) AND stopped_at IS NULL AND last_seen_at > now() - interval '1 minute'
 """
+_TOLD: Final = """
+SELECT count(*) FROM filaviva.processes
+WHERE service = 'dlq-handler' AND (settings->>'slack')::boolean
+    AND stopped_at IS NULL AND last_seen_at > now() - interval '1 minute'
+"""
 _PUBLISHED: Final = "SELECT count(*) FROM filaviva.contracts WHERE type = $1"
 _STATES: Final = "SELECT id, state FROM filaviva.jobs WHERE id = ANY($1::uuid[])"
 _ATTEMPTS: Final = """
@@ -79,6 +84,11 @@ class Books:
         """Count the workers that serve the drill."""
         async with self._engine.connect() as connection:
             return int((await fetch(connection, _SERVED, (QUEUE,)))[0][0])
+
+    async def tells_slack(self) -> bool:
+        """Tell whether a dlq-handler that runs has somebody in Slack to tell."""
+        async with self._engine.connect() as connection:
+            return bool((await fetch(connection, _TOLD))[0][0])
 
     async def states(self, jobs: Collection[UUID]) -> Mapping[UUID, str]:
         """Give the states of jobs."""

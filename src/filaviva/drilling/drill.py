@@ -34,6 +34,9 @@ from filaviva.errors import ConfigurationError, Rejected
 from filaviva.operations import drills, keys
 
 _KEY_HOURS: Final = 2
+_NO_SLACK: Final = (
+    "no dlq-handler has a FILAVIVA_SLACK__WEBHOOK_URL: that Slack is told once cannot hold"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ async def drill(plan: Plan, screen: Screen, *, slack: Inbox | None = None) -> Re
         async with _alone(engine):
             await clear(engine, author=plan.author, reason="left by a drill that was killed")
             await _served(engine)
+            if slack is None and not await books.Books(engine).tells_slack():
+                screen.say(_NO_SLACK)
             return await _kept(engine, plan, screen, slack)
     finally:
         await engine.dispose()

@@ -95,7 +95,8 @@ async def _published(connection: AsyncConnection, project: Path | None) -> Findi
         return ok(check, f"{len(schemas)} versions are published as they were released")
     more = f"; and {len(odd) - _SHOWN} more" if len(odd) > _SHOWN else ""
     next_step = "`filaviva contracts check`, then `filaviva contracts release` and `filaviva setup`"
-    return wrong(check, f"{'; '.join(odd[:_SHOWN])}{more}", next_step, expected=expected)
+    found = f"compared with {folder.root}: {'; '.join(odd[:_SHOWN])}{more}"
+    return wrong(check, found, next_step, expected=expected)
 
 
 def _odd(folder: Folder, published: Mapping[tuple[str, int], Any]) -> list[str]:
