@@ -22,7 +22,7 @@ from filaviva.monitoring.panels import Panel, Query, Sql
 from filaviva.operations.doctor import Addresses, Finding
 from filaviva.operations.doctor.production import Asked, examine_production
 from filaviva.operations.doctor.production.sight import SERVICES
-from fixtures.journey import Journey
+from fixtures.journey import Journey, Service
 from fixtures.pictures import draw
 from fixtures.prometheus import Prometheus, filled_in, prometheus, selectors
 from fixtures.waiting import until
@@ -58,14 +58,22 @@ async def load(journey: Journey, server: Prometheus) -> None:
     await _told(journey)
     await until(lambda: _running(journey, stopped), seconds=60)
     await until(partial(server.looked_since, time.time()), seconds=30)
+    (await _who_runs(journey, stopped)).kill()
     await journey.call("producer", "POST", f"/v1/jobs/{stopped}/cancel")
-    journey.services["worker"][0].kill()
+    kept.append(await submit("priced", failures=1))  # what the killed one has told is stale
     await journey.final(*kept, *dead, stopped, seconds=90)
     await _replayed(journey, dead[1])
 
 
 async def _running(journey: Journey, job: UUID) -> bool:
     return (await journey.row(job))["state"] == "running"
+
+
+async def _who_runs(journey: Journey, job: UUID) -> Service:
+    """The worker that has a job; its id says which process it is."""
+    pid = int((await journey.row(job))["lease_owner"].split(":")[1])
+    (worker,) = [each for each in journey.services["worker"] if each.pid == pid]
+    return worker
 
 
 async def _refused(journey: Journey) -> None:

@@ -87,7 +87,7 @@ async def test_who_has_asked_for_metrics_is_told_with_the_time(
 ) -> None:
     await attendance.step()
     before = await jobs.one("SELECT scraped_at FROM filaviva.processes")
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with httpx2.AsyncClient(verify=False, trust_env=False) as client:
         url = f"http://127.0.0.1:{endpoint.port}"
         await client.get(f"{url}/readyz")
         assert endpoint.scraped is None

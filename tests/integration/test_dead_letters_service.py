@@ -49,7 +49,7 @@ class Handler:
                 stdout=log,
                 stderr=log,
             )
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(verify=False, trust_env=False) as client:
             await until(lambda: self._ready_or_dead(client, metrics), seconds=40)
 
     async def _ready_or_dead(self, client: httpx2.AsyncClient, port: int) -> bool:

@@ -18,7 +18,7 @@ from fixtures.waiting import until
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(timeout=2, trust_env=False) as client:
+    async with httpx2.AsyncClient(verify=False, timeout=2, trust_env=False) as client:
         yield client
 
 
