@@ -129,13 +129,15 @@ class LiveContext(Context):
     ) -> str | None:
         """Give the stored output (JSON text) of a finished step, or record that it runs now."""
         await self._until_it_may(name)
-        steps, hashed = self._checkpoints(), _hash(inputs)
-        with _within_reach(f"step {name!r} was not started"):
-            saved = await self._until_answered(lambda on: steps.saved(on, name))
-        if saved is not None:
-            self._spans.reused(name, tool)
-            return saved.output or "null"
+        steps = self._checkpoints()
+        if not steps.fresh:
+            with _within_reach(f"step {name!r} was not started"):
+                saved = await self._until_answered(lambda on: steps.saved(on, name))
+            if saved is not None:
+                self._spans.reused(name, tool)
+                return saved.output or "null"
         failpoints.passing("step.before")
+        hashed = _hash(inputs)
         try:
             with _within_reach(f"step {name!r} was not started"):
                 twice = await self._until_answered(
@@ -251,11 +253,11 @@ class LiveContext(Context):
         while not (self._stopping or self._tools.lease_is_fresh()):
             self.waited = True
             await asyncio.sleep(backoff.next())
-        self.noticed = self.noticed or self._stopping
+        if not self.cancel_requested:
+            return
         if self._live.ending is Ending.CANCELED:
             raise CancelRequested(f"step {name!r} was not started: the job is canceled")
-        if self._stopping:
-            raise LeaseLost(f"step {name!r} was not started: {self._live.ending}")
+        raise LeaseLost(f"step {name!r} was not started: {self._live.ending}")
 
 
 def _check_number(name: str, found: object) -> None:

@@ -76,11 +76,11 @@ class Steps:
         self._fence = fence
         self._revision = revision
         # The first attempt of a job has nothing to find.
-        self._fresh = fresh
+        self.fresh = fresh
 
     async def saved(self, connection: AsyncConnection, name: str) -> Saved | None:
         """Find the output of a step that an earlier attempt finished."""
-        return None if self._fresh else await self._find(connection, name)
+        return await self._find(connection, name)
 
     async def begin(
         self, connection: AsyncConnection, name: str, *, tool: str | None, input_hash: bytes | None
