@@ -60,12 +60,10 @@ async def look(connection: AsyncConnection, chosen: Chosen) -> Overview:
         letters = _all_letters(letters, count, chosen)
         for name, each in waits.items():
             _all_jobs(name, each, count, chosen)
+    dead = _letters(letters, known.queues)
     return Overview(
         at=at,
-        queues=[
-            _queue(name, waits[name], works, workers, _letters(letters, known.queues))
-            for name in shown
-        ],
+        queues=[_queue(name, waits[name], works, workers, dead) for name in shown],
         running=works.longest,
         expired=works.expired,
         workers=workers,
