@@ -22,7 +22,7 @@ from filaviva.database.transaction import (
     words,
 )
 from filaviva.errors import ConfigurationError, FilavivaError, Rejected, Unreachable
-from filaviva.settings import FromEnvironment, PostgresSettings, read
+from filaviva.settings import BrokerSettings, FromEnvironment, PostgresSettings, read
 from filaviva.telemetry import logs
 
 T = TypeVar("T")
@@ -35,6 +35,12 @@ class DatabaseSettings(FromEnvironment):
     """What commands need that act on PostgreSQL alone."""
 
     postgres: PostgresSettings
+
+
+class BrokerAddress(FromEnvironment):
+    """What commands need that look at the broker."""
+
+    broker: BrokerSettings
 
 
 def author() -> str:

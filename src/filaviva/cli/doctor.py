@@ -79,9 +79,13 @@ def doctor(  # noqa: PLR0913 - one argument per option of the command
     Exit code 1 if something stands in the way of work, or with --production of the first job.
     """
     settings = read(Settings, environment())
+    given = (prometheus, project, api, stop_seconds)
+    alone = send_test_alert or send_job_twice or any(each is not None for each in given)
+    if alone and not production:
+        raise typer.BadParameter("expected --production beside this option")
     asked = Asked(
         author=acting.author(),
-        alerts=deployed.alerts(),
+        alerts=deployed.alerts() if production else frozenset(),
         prometheus=prometheus or settings.drill.prometheus_url or None,
         project=project,
         api=api or settings.drill.api_url or settings.links.base_url or None,
@@ -89,10 +93,6 @@ def doctor(  # noqa: PLR0913 - one argument per option of the command
         send_test_alert=send_test_alert,
         send_job_twice=send_job_twice,
     )
-    given = (prometheus, project, api, stop_seconds)
-    alone = send_test_alert or send_job_twice or any(each is not None for each in given)
-    if alone and not production:
-        raise typer.BadParameter("expected --production beside this option")
     findings = acting.run(_look(settings, asked if production else None))
     if json:
         show_json({"healthy": healthy(findings), "findings": [_shown(each) for each in findings]})

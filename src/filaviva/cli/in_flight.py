@@ -17,15 +17,9 @@ from filaviva.operations.figures import moment
 from filaviva.operations.in_flight import InFlight, unreadable
 from filaviva.operations.in_flight import in_flight as find
 from filaviva.operations.unread import suspects, unread
-from filaviva.settings import BrokerSettings, FromEnvironment, read
+from filaviva.settings import read
 
 _COLUMNS = ("type", "version", "place", "queue", "messages", "readable", "oldest")
-
-
-class Environment(FromEnvironment):
-    """What is needed to look at the broker."""
-
-    broker: BrokerSettings
 
 
 def in_flight(
@@ -107,7 +101,7 @@ async def _in_the_broker(
 
 def _broker() -> str:
     try:
-        return read(Environment, environment()).broker.url.get_secret_value()
+        return read(acting.BrokerAddress, environment()).broker.url.get_secret_value()
     except ConfigurationError as missing:
         raise ConfigurationError(
             f"{missing}; events may wait in the broker of versions that would not be read any "

@@ -20,19 +20,13 @@ from filaviva.database import connect
 from filaviva.errors import ConfigurationError
 from filaviva.operations.overview import shown
 from filaviva.operations.overview.figures import Chosen
-from filaviva.settings import BrokerSettings, FromEnvironment, read
+from filaviva.settings import read
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 # Wide enough for every column, where it goes to a file.
 _WIDE, _LONG = 200, 10_000
 _PATIENCE: Final = 3.0
-
-
-class BrokerAlone(FromEnvironment):
-    """What is needed to look at the broker."""
-
-    broker: BrokerSettings
 
 
 @app.command()
@@ -97,7 +91,7 @@ async def _looking(chosen: Chosen) -> AsyncIterator[tuple[Looking, str]]:
         raise ConfigurationError(f"FILAVIVA_POSTGRES__URL: {wrong}") from None
     depths = None
     if any(given.get(f"FILAVIVA_BROKER__URL{ending}") for ending in ("", "_FILE")):
-        broker = read(BrokerAlone, given).broker.url.get_secret_value()
+        broker = read(acting.BrokerAddress, given).broker.url.get_secret_value()
         depths = QueueDepths(broker, name="filaviva top")
     try:
         yield Looking(engine, url, depths, chosen), url
