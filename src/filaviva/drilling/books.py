@@ -11,6 +11,7 @@ from filaviva.database.fetch import fetch
 from filaviva.drill.contract import QUEUE, DrillCall
 from filaviva.drilling.evidence import Attempt, Group, Notice
 from filaviva.drilling.plan import TENANT
+from filaviva.operations.doctor.production.sight import processes
 
 # One at a time on a database; the session ends with whoever holds it.
 _ALONE: Final = "SELECT pg_try_advisory_lock(x'66696c64'::int)"
@@ -21,11 +22,6 @@ ORDER BY began_at DESC LIMIT 1
 _SERVED: Final = """
 SELECT count(*) FROM filaviva.workers
 WHERE $1 = ANY (queues) AND stopped_at IS NULL AND last_seen_at > now() - interval '1 minute'
-"""
-_TOLD: Final = """
-SELECT count(*) FROM filaviva.processes
-WHERE service = 'dlq-handler' AND (settings->>'slack')::boolean
-    AND stopped_at IS NULL AND last_seen_at > now() - interval '1 minute'
 """
 _PUBLISHED: Final = "SELECT count(*) FROM filaviva.contracts WHERE type = $1"
 _STATES: Final = "SELECT id, state FROM filaviva.jobs WHERE id = ANY($1::uuid[])"
@@ -88,7 +84,9 @@ class Books:
     async def tells_slack(self) -> bool:
         """Tell whether a dlq-handler that runs has somebody in Slack to tell."""
         async with self._engine.connect() as connection:
-            return bool((await fetch(connection, _TOLD))[0][0])
+            seen = await processes(connection)
+        handlers = [each for each in seen if each.live and each.service == "dlq-handler"]
+        return any(each.settings.get("slack") for each in handlers)
 
     async def states(self, jobs: Collection[UUID]) -> Mapping[UUID, str]:
         """Give the states of jobs."""

@@ -73,8 +73,9 @@ async def drill(plan: Plan, screen: Screen, *, slack: Inbox | None = None) -> Re
     try:
         async with _alone(engine):
             await clear(engine, author=plan.author, reason="left by a drill that was killed")
-            await _served(engine)
-            if slack is None and not await books.Books(engine).tells_slack():
+            known = books.Books(engine)
+            await _served(known)
+            if slack is None and not await known.tells_slack():
                 screen.say(_NO_SLACK)
             return await _kept(engine, plan, screen, slack)
     finally:
@@ -110,8 +111,7 @@ async def _who(engine: AsyncEngine) -> str:
     return f"another drill runs on this database{who}: wait for its end, or end it with Ctrl-C"
 
 
-async def _served(engine: AsyncEngine) -> None:
-    known = books.Books(engine)
+async def _served(known: books.Books) -> None:
     if not await known.published():
         raise ConfigurationError(
             f"found no contract {DrillCall.contract_type} in the registry, expected it to be "
