@@ -13,6 +13,7 @@ import pytest
 from filaviva.cli.reference import PAGES
 from filaviva.cli.root import root
 from filaviva.outcome import ErrorClass
+from filaviva.telemetry.known import REASONS
 from filaviva_contracts.wire import WIRE
 from filaviva_dlq_handler.api import Routes
 from filaviva_producer.canceling import Canceling
@@ -126,22 +127,6 @@ def test_every_class_of_error_is_on_the_page_of_states() -> None:
     page = _page("architecture/states.md")
 
     assert {name for name in ErrorClass.__args__ if f"`{name}`" not in page} == set()
-
-
-REASONS = (
-    "terminal",
-    "attempts_exhausted",
-    "undecodable",
-    "unknown_type",
-    "unsupported_version",
-    "unroutable",
-    "oversize",
-    "expired",
-    "delivery_limit",
-    "id_reused",
-    "result_too_large",
-    "forbidden",
-)
 
 
 def test_every_reason_of_a_dead_letter_is_told_with_what_helps() -> None:
