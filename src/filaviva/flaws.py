@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pydantic import ValidationError
 
 from filaviva.errors import Flaw
+from filaviva.few import few
 from filaviva_contracts.exact import escaped
 
 _SHOWN = 20
@@ -23,6 +24,9 @@ def flaws_of(invalid: ValidationError) -> tuple[Flaw, ...]:
 
 def sentence(subject: str, flaws: Sequence[Flaw]) -> str:
     """Say what is wrong in one line."""
-    shown = "; ".join(f"{flaw.pointer or '/'}: {flaw.detail}" for flaw in flaws[:_SHOWN])
-    more = f"; and {len(flaws) - _SHOWN} more" if len(flaws) > _SHOWN else ""
-    return f"{subject} does not fit: {shown}{more}"
+    told = few(flaws, _SHOWN, _told, between="; ", last="; and")
+    return f"{subject} does not fit: {told}"
+
+
+def _told(flaw: Flaw) -> str:
+    return f"{flaw.pointer or '/'}: {flaw.detail}"

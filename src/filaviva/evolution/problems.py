@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from filaviva.evolution.nodes import Node
+from filaviva.few import few
 
 _SHOWN: Final = 12
 _LONGEST: Final = 80
@@ -65,9 +66,7 @@ def said(node: Node, keyword: str) -> str:
 
 def listed(values: list[Any]) -> str:
     """Write values one after the other."""
-    shown = ", ".join(shortened(value) for value in values[:_SHOWN])
-    more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
-    return f"{shown}{more}"
+    return few(values, _SHOWN, shortened)
 
 
 def shortened(value: Any) -> str:

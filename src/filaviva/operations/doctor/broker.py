@@ -21,6 +21,7 @@ from filaviva.broker.connection import (
 )
 from filaviva.broker.topology import Topology
 from filaviva.errors import ConfigurationError, Unreachable
+from filaviva.few import few
 from filaviva.operations.doctor.bounded import ANSWER_SECONDS
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
 from filaviva.operations.doctor.management import Management, why
@@ -142,10 +143,9 @@ async def _topology(addresses: Addresses, routes: Routes) -> AsyncIterator[Findi
     if not found:
         yield ok("topology", f"as declared, {len(wanted.queues)} queues")
         return
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     yield wrong(
         "topology",
-        f"{'; '.join(map(str, found[:_SHOWN]))}{more}",
+        few(found, _SHOWN, between="; "),
         "run `filaviva topology plan`, then `filaviva topology apply`",
     )
 

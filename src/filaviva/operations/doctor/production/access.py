@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import urlsplit
 
+from filaviva.few import few
 from filaviva.operations import keys
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
 from filaviva.operations.doctor.production.sight import Process, Sight
@@ -179,6 +180,5 @@ def _unused(key: Key, now: datetime) -> bool:
 def _keys(check: str, found: Sequence[Key], next_step: str, shown: Callable[[Key], str]) -> Finding:
     if not found:
         return ok(check, "none")
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    told = f"{len(found)}: {', '.join(map(shown, found[:_SHOWN]))}{more}"
+    told = f"{len(found)}: {few(found, _SHOWN, shown)}"
     return attention(check, told, next_step, expected="none")

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from filaviva.few import few
 from filaviva.limits import EVERY, WHOLE
 from filaviva.operations import limits
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
@@ -153,10 +154,10 @@ def policies(handled: Sequence[Handled]) -> Finding:
         f"{each.type} v{each.version}: {why}" for each in handled if (why := _odd(each)) is not None
     ]
     if odd:
-        more = f"; and {len(odd) - _SHOWN} more" if len(odd) > _SHOWN else ""
+        found = few(odd, _SHOWN, between="; ", last="; and")
         next_step = "decide on Policy(max_attempts=…, timeout=…, cap=…) of these handlers"
         expected = "2 attempts or more, a timeout, an end within a day"
-        return attention(check, f"{'; '.join(odd[:_SHOWN])}{more}", next_step, expected=expected)
+        return attention(check, found, next_step, expected=expected)
     if all(each.unchosen for each in handled):
         return attention(
             check,

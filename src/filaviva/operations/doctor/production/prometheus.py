@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from filaviva.few import few
 from filaviva.operations.doctor.bounded import ANSWER_SECONDS
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
 from filaviva.operations.doctor.production.sight import SERVICES, Process
@@ -66,10 +67,9 @@ def _loaded(names: set[str], wanted: set[str]) -> Finding:
     missing = sorted(wanted - names)
     if not missing:
         return ok("rules", f"{len(wanted)} alerts of ours are loaded")
-    more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
     return wrong(
         "rules",
-        f"not loaded: {', '.join(missing[:_SHOWN])}{more}",
+        f"not loaded: {few(missing, _SHOWN)}",
         "add deploy/prometheus/rules/*.yml to `rule_files`, and reload Prometheus",
         expected=f"{len(wanted)} alerts",
     )

@@ -3,11 +3,13 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
+from filaviva.few import few
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
 from filaviva.operations.doctor.production import prometheus
 from filaviva.operations.doctor.production.sight import EVERY, Process, Sight
 
 _LATE_SECONDS: Final = 180.0
+_SHOWN: Final = 3
 # People look like this; they do not come every quarter of a minute.
 _PEOPLE: Final = ("curl/", "wget/", "mozilla/", "httpie/")
 _NEXT: Final = (
@@ -44,9 +46,8 @@ def scrapes(live: Sequence[Process]) -> Finding:
         return unknown("scraped", "nothing runs that could be", "start the services")
     missed = [each for each in live if _missed(each)]
     if missed:
-        told = ", ".join(f"{each.service} {each.id}" for each in missed[:3])
-        more = f" and {len(missed) - 3} more" if len(missed) > 3 else ""  # noqa: PLR2004 - as shown
-        found = f"{len(missed)} of {len(live)} processes are not: {told}{more}"
+        told = few(missed, _SHOWN, lambda each: f"{each.service} {each.id}")
+        found = f"{len(missed)} of {len(live)} processes are not: {told}"
         return wrong("scraped", found, _NEXT, expected=_EXPECTED)
     agents = sorted({each.scraped_by or "nobody who says a name" for each in live} - {""})
     told = f"{len(live)} processes, by {', '.join(agents) or 'somebody'}"

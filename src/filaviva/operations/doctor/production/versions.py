@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from filaviva.evolution.folder import Folder, schema_path
 from filaviva.evolution.terms import read_terms
+from filaviva.few import few
 from filaviva.operations.doctor.finding import Finding, attention, ok, unknown, wrong
 from filaviva.operations.doctor.production.sight import Sight
 from filaviva.operations.in_flight import InFlight, in_flight, unreadable
@@ -93,9 +94,9 @@ async def _published(connection: AsyncConnection, project: Path | None) -> Findi
     odd = sorted(_odd(folder, schemas))
     if not odd:
         return ok(check, f"{len(schemas)} versions are published as they were released")
-    more = f"; and {len(odd) - _SHOWN} more" if len(odd) > _SHOWN else ""
     next_step = "`filaviva contracts check`, then `filaviva contracts release` and `filaviva setup`"
-    found = f"compared with {folder.root}: {'; '.join(odd[:_SHOWN])}{more}"
+    told = few(odd, _SHOWN, between="; ", last="; and")
+    found = f"compared with {folder.root}: {told}"
     return wrong(check, found, next_step, expected=expected)
 
 
