@@ -28,7 +28,7 @@ test: setup lint types imports contracts servers ## everything CI runs
 	@$(BIN)/pytest -m "alone and $(SHORT)"
 
 test-unit: setup ## the tests that need no server
-	@$(BIN)/pytest tests/unit contracts/tests
+	@$(BIN)/pytest tests/unit
 
 test-oldest: setup servers ## what asks PostgreSQL, on the oldest that is supported
 	@$(BIN)/pytest --postgres 15 -n 3 --dist loadfile -m "not alone and $(SHORT)" tests/integration
