@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Mapping
 from importlib.metadata import version
 from typing import Any, Final
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -22,9 +21,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from filaviva.broker.connection import user_of
 from filaviva.database.fetch import fetch
 from filaviva.database.transaction import DATABASE_ERRORS, said, transact
-from filaviva.service import LoopLag, wait
+from filaviva.service import Loop, LoopLag, process_id, wait
 from filaviva.settings import RetentionGroup, Settings
-from filaviva.telemetry.endpoint import Endpoint
+from filaviva.telemetry.endpoint import Endpoint, Problems
+from filaviva.telemetry.metrics import Metrics
 from filaviva.worst import Worst
 
 log = structlog.get_logger("filaviva")
@@ -61,7 +61,7 @@ class Attendance:
         lag: LoopLag,
         renewals: Worst | None = None,
     ) -> None:
-        self.id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        self.id = process_id()
         self._engine = engine
         self._service = service
         self._settings = json.dumps(declared(settings))
@@ -111,6 +111,25 @@ class Attendance:
 
     async def _leave(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql(_GONE, (self.id,))
+
+
+def beside(  # noqa: PLR0913 - what there is to say
+    engine: AsyncEngine,
+    service: str,
+    settings: Settings,
+    metrics: Metrics,
+    problems: Problems,
+    *,
+    port: int,
+    renewals: Worst | None = None,
+) -> tuple[Loop, ...]:
+    """Make what turns beside the work of every process: its metrics' port, its lag, its row."""
+    host, port = settings.metrics.host, settings.metrics.port or port
+    endpoint, lag = Endpoint(metrics.registry, problems, host=host, port=port), LoopLag(metrics)
+    attendance = Attendance(
+        engine, service, settings, endpoint=endpoint, lag=lag, renewals=renewals
+    )
+    return endpoint, lag, attendance
 
 
 async def _clock(connection: AsyncConnection) -> Mapping[str, float]:

@@ -6,10 +6,12 @@ import gc
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, cast
+from uuid import uuid4
 
 import structlog
 import uvloop
@@ -180,6 +182,11 @@ async def first_of(*events: asyncio.Event, seconds: float | None = None) -> None
     finally:
         for task in tasks:
             task.cancel()
+
+
+def process_id() -> str:
+    """Name this process: its host, its pid, and what tells it from a later one of both."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
 
 
 class LoopLag:

@@ -5,6 +5,7 @@ A process that dies in between loses only time: the sweeper follows every open b
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import Self
 from uuid import UUID
 
 import structlog
@@ -12,10 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from filaviva import failpoints
 from filaviva.database.transaction import DATABASE_ERRORS, said, transact
+from filaviva.notify import Notifier
 from filaviva.operations.batch_state import FINAL
 from filaviva.operations.batches import Followed, batches_of, follow
 from filaviva.outbox import OutboxRow
-from filaviva.relay import unhurried
+from filaviva.relay import Relay, unhurried
 from filaviva.service import first_of, wait
 from filaviva.telemetry.metrics import Metrics
 
@@ -50,6 +52,17 @@ class Following:
         self._behind: set[UUID] = set()
         self._some = asyncio.Event()
         self._looked_at = 0
+
+    @classmethod
+    def by(cls, engine: AsyncEngine, relay: Relay, notifier: Notifier, metrics: Metrics) -> Self:
+        """Have a process's relay send, and its notifier tell, what becomes of batches."""
+        return cls(
+            engine,
+            hand_over=relay.hand_over,
+            changed=notifier.changed,
+            hurry=relay.hurry,
+            metrics=metrics,
+        )
 
     def changed(self, job_ids: Iterable[UUID]) -> None:
         """Tell whoever waits for these jobs, and remember that they may be some batch's items."""

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva.attendance import Attendance
+from filaviva.attendance import beside
 from filaviva.broker.connection import user_of
 from filaviva.broker.consumer import Consumer
 from filaviva.broker.publisher import Publisher
@@ -20,9 +20,8 @@ from filaviva.operations.keys import KeyRing
 from filaviva.registry import Registry
 from filaviva.relay import Relay
 from filaviva.relay_meter import Meter
-from filaviva.service import LoopLag, serve
+from filaviva.service import serve
 from filaviva.settings import Settings
-from filaviva.telemetry.endpoint import Endpoint
 from filaviva.telemetry.metrics import Metrics
 from filaviva.violations import Violations
 from filaviva_dlq_handler.announcer import Announcer
@@ -50,13 +49,7 @@ async def look_after(settings: Settings, stop: asyncio.Event) -> None:
     publisher = Publisher(url, confirm_timeout=settings.broker.confirm_timeout_seconds)
     relay, notifier = Relay(engine, publisher, listener=Meter(metrics)), Notifier(engine)
     registry = Registry(engine, told=partial(metrics.know, "dlq-handler"))
-    following = Following(
-        engine,
-        hand_over=relay.hand_over,
-        changed=notifier.changed,
-        hurry=relay.hurry,
-        metrics=metrics,
-    )
+    following = Following.by(engine, relay, notifier, metrics)
     announcer = Announcer(
         metrics,
         Violations(metrics, registry),
@@ -88,16 +81,14 @@ async def look_after(settings: Settings, stop: asyncio.Event) -> None:
     http = _http(
         settings, Routes(engine, registry, sending.wake), ready, engine, stop=stop, metrics=metrics
     )
-    port = settings.metrics.port or METRICS_PORT
-    endpoint = Endpoint(metrics.registry, ready, host=settings.metrics.host, port=port)
+    watched = beside(engine, CONSUMER, settings, metrics, ready, port=METRICS_PORT)
     await registry.step()
     closing = Closing(engine, metrics)
     waiting = WaitingEvents(engine, metrics, hand_over=relay.hand_over)
-    lag, after = LoopLag(metrics), asyncio.Event()
-    attendance = Attendance(engine, CONSUMER, settings, endpoint=endpoint, lag=lag)
+    after = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        lasting = (relay, publisher, notifier, following, intake, endpoint, lag)
-        group.create_task(serve(*lasting, attendance, stop=after))
+        lasting = (relay, publisher, notifier, following, intake)
+        group.create_task(serve(*lasting, *watched, stop=after))
         try:
             loops = (registry, sending, closing, waiting, slack, http)
             await serve(*consumers, *loops, stop=stop)

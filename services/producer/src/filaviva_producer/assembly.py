@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva.attendance import Attendance
+from filaviva.attendance import beside
 from filaviva.broker.depths import QueueDepths
 from filaviva.broker.publisher import Publisher
 from filaviva.callbacks.serving import rules
@@ -25,9 +25,8 @@ from filaviva.operations.submit import Submitter
 from filaviva.registry import Registry
 from filaviva.relay import Relay
 from filaviva.relay_meter import Meter
-from filaviva.service import LoopLag, serve
+from filaviva.service import serve
 from filaviva.settings import Settings
-from filaviva.telemetry.endpoint import Endpoint
 from filaviva.telemetry.metrics import Metrics
 from filaviva.turns import Turns
 from filaviva.uses import Uses
@@ -82,10 +81,8 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
     ready = Readiness(parts.engine, parts.publisher)
     http, metrics = settings.http, parts.metrics
     server = HttpServer(_api(parts, ready, stop), host=http.host, port=http.port or HTTP_PORT)
-    port = settings.metrics.port or METRICS_PORT
-    endpoint = Endpoint(metrics.registry, ready, host=settings.metrics.host, port=port)
-    lag, after = LoopLag(metrics), asyncio.Event()
-    attendance = Attendance(parts.engine, "producer", settings, endpoint=endpoint, lag=lag)
+    watched = beside(parts.engine, "producer", settings, metrics, ready, port=METRICS_PORT)
+    after = asyncio.Event()
     await parts.registry.step()
     await parts.limits.step()
     async with asyncio.TaskGroup() as group:
@@ -97,7 +94,7 @@ async def produce(settings: Settings, stop: asyncio.Event) -> None:
             parts.depths,
             parts.uses,
         )
-        group.create_task(serve(*carrying, endpoint, lag, attendance, stop=after))
+        group.create_task(serve(*carrying, *watched, stop=after))
         try:
             watch, streams = parts.watch, parts.streams
             heard = Listening(parts.engine, CHANNEL, told(watch.heard, streams.heard))

@@ -1,16 +1,14 @@
 """How the parts of the retry-scheduler fit together."""
 
 import asyncio
-import os
-import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from filaviva.attendance import Attendance
+from filaviva.attendance import beside
 from filaviva.broker.consumer import Consumer
 from filaviva.broker.depths import QueueDepths
 from filaviva.broker.publisher import Publisher
@@ -23,9 +21,8 @@ from filaviva.operations.quotas import Quotas
 from filaviva.operations.releasing import Releasing
 from filaviva.relay import Relay
 from filaviva.relay_meter import Meter as RelayMeter
-from filaviva.service import Loop, LoopLag, serve
+from filaviva.service import Loop, process_id, serve
 from filaviva.settings import Settings
-from filaviva.telemetry.endpoint import Endpoint
 from filaviva.telemetry.metrics import Metrics
 from filaviva.turns import Turns
 from filaviva_retry_scheduler.announcer import Announcer
@@ -79,19 +76,13 @@ async def schedule(settings: Settings, stop: asyncio.Event) -> None:
         gate=turns,
     )
     consumer = _consumer(settings, scheduler, metrics)
-    endpoint = Endpoint(
-        metrics.registry,
-        Readiness(engine, consumer, parts.publisher),
-        host=settings.metrics.host,
-        port=settings.metrics.port or METRICS_PORT,
-    )
-    depths, lag, after = QueueDepths(_broker(settings)), LoopLag(metrics), asyncio.Event()
-    attendance = Attendance(engine, CONSUMER, settings, endpoint=endpoint, lag=lag)
+    ready = Readiness(engine, consumer, parts.publisher)
+    watched = beside(engine, CONSUMER, settings, metrics, ready, port=METRICS_PORT)
+    depths, after = QueueDepths(_broker(settings)), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         # The scheduler works on until the consumer has let go of everything.
         carrying = (scheduler, parts.relay, parts.notifier, parts.following, turns)
-        beside = (endpoint, lag, attendance, depths, parts.turn_depths)
-        group.create_task(serve(*carrying, *beside, stop=after))
+        group.create_task(serve(*carrying, *watched, depths, parts.turn_depths, stop=after))
         await serve(consumer, *_duties(parts, depths), stop=stop)
         after.set()
     await parts.publisher.close()
@@ -105,13 +96,7 @@ def _parts(settings: Settings) -> Parts:
     engine = connect(postgres.url.get_secret_value(), name=CONSUMER, size=postgres.pool_size)
     publisher = Publisher(_broker(settings), confirm_timeout=broker.confirm_timeout_seconds)
     relay, notifier = Relay(engine, publisher, listener=RelayMeter(metrics)), Notifier(engine)
-    following = Following(
-        engine,
-        hand_over=relay.hand_over,
-        changed=notifier.changed,
-        hurry=relay.hurry,
-        metrics=metrics,
-    )
+    following = Following.by(engine, relay, notifier, metrics)
     limits, turn_depths = TenantLimits(engine), QueueDepths(_broker(settings), name=TURNS)
     releasing = Releasing(engine, limits, relay.hand_over, poll=RELEASE_SECONDS)
 
@@ -156,7 +141,6 @@ def _consumer(settings: Settings, scheduler: Scheduler, metrics: Metrics) -> Con
 def _duties(parts: Parts, depths: QueueDepths) -> Sequence[Loop]:
     engine, announcer, turns = parts.engine, parts.announcer, parts.turns
     settings, limits, meter = parts.settings, parts.limits, parts.meter
-    keeper = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
     days = settings.retention.dead_letters_days
     return (
         Sweeper(engine, announcer, lease_seconds=settings.worker.lease_seconds, gate=turns),
@@ -170,7 +154,7 @@ def _duties(parts: Parts, depths: QueueDepths) -> Sequence[Loop]:
             parts.turn_depths,
             parts.relay.hand_over,
             limits,
-            keeper=keeper,
+            keeper=process_id(),
             listener=meter,
         ),
         Coming(engine),

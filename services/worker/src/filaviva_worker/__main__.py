@@ -4,7 +4,7 @@ import asyncio
 
 from filaviva import service
 from filaviva.app import load_app
-from filaviva.attendance import Attendance
+from filaviva.attendance import beside
 from filaviva.broker.publisher import Publisher
 from filaviva.built_in import with_built_in
 from filaviva.database import connect
@@ -12,9 +12,8 @@ from filaviva.errors import ConfigurationError, FilavivaError
 from filaviva.notify import Notifier
 from filaviva.relay import Relay
 from filaviva.relay_meter import Meter
-from filaviva.service import LoopLag, serve
+from filaviva.service import serve
 from filaviva.settings import Settings
-from filaviva.telemetry.endpoint import Endpoint
 from filaviva.telemetry.metrics import Metrics
 from filaviva_worker.readiness import Readiness, Slots
 from filaviva_worker.worker import CLEAN_UP, Worker
@@ -47,18 +46,19 @@ async def work(settings: Settings, stop: asyncio.Event) -> None:
         notifier=notifier,
         metrics=metrics,
     )
-    port = settings.metrics.port or METRICS_PORT
-    problems = Readiness(engine, relay, worker)
-    endpoint = Endpoint(metrics.registry, problems, host=settings.metrics.host, port=port)
-    lag = LoopLag(metrics)
-    attendance = Attendance(
-        engine, "worker", settings, endpoint=endpoint, lag=lag, renewals=worker.heartbeat.gaps
+    watched = beside(
+        engine,
+        "worker",
+        settings,
+        metrics,
+        Readiness(engine, relay, worker),
+        port=METRICS_PORT,
+        renewals=worker.heartbeat.gaps,
     )
     after = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        means = (relay, notifier, worker.following)
-        support = (*means, endpoint, lag, attendance, Slots(worker, metrics))
-        group.create_task(serve(*support, stop=after))
+        means = (relay, notifier, worker.following, Slots(worker, metrics))
+        group.create_task(serve(*means, *watched, stop=after))
         await worker.run(stop)
         after.set()
     await publisher.close()

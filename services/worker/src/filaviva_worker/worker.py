@@ -1,14 +1,11 @@
 """The worker: one lane per queue, one heartbeat, and the duties they share."""
 
 import asyncio
-import os
-import socket
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from importlib.metadata import version
 from itertools import groupby
 from typing import Any
-from uuid import uuid4
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -25,7 +22,7 @@ from filaviva.notify import CANCELS, Notifier
 from filaviva.operations.following import Following
 from filaviva.operations.releasing import Releasing
 from filaviva.relay import Relay
-from filaviva.service import Loop, end_within
+from filaviva.service import Loop, end_within, process_id
 from filaviva.settings import Settings
 from filaviva.standing import Standing
 from filaviva.telemetry.metrics import Metrics
@@ -70,7 +67,7 @@ class Worker:
         notifier: Notifier,
         metrics: Metrics,
     ) -> None:
-        self.id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        self.id = process_id()
         self._settings = settings
         self._metrics = metrics
         self._topology = Topology()
@@ -79,13 +76,7 @@ class Worker:
         guard(transactions)
         self._relay = relay
         self._notifier = notifier
-        self.following = Following(
-            engine,
-            hand_over=relay.hand_over,
-            changed=notifier.changed,
-            hurry=relay.hurry,
-            metrics=metrics,
-        )
+        self.following = Following.by(engine, relay, notifier, metrics)
         self._facts = Facts(metrics)
         self._lately = Lately()
         most = settings.worker.concurrency
