@@ -62,9 +62,8 @@ class Screen:
                 await self._looking.try_to()
                 self._again.set()
                 await asyncio.sleep(self._looking.rest(self._interval))
-        except BaseException:
+        finally:
             self._end()
-            raise
 
     def _page(self) -> Group:
         width, height = self._console.size
