@@ -4,15 +4,23 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Final
+
+_OWNER: Final = 0o600
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace a file in one step; only its owner may read it."""
+def write_text(path: Path, text: str, *, mode: int = _OWNER) -> None:
+    """Replace a file in one step; only its owner may read it, if no other mode is given."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    Path(beside).replace(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    beside = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        beside.chmod(mode)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)  # it is there only if something went wrong
 
 
 def write_json(path: Path, value: object) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from filaviva.atomic import write_json
 from filaviva.dev import keyring, node
-from filaviva.dev.atomic import write_json
 from filaviva.dev.child import Child, recover
 from filaviva.dev.facts import Facts
 from filaviva.dev.identity import Identity

@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
+from filaviva.atomic import write_text
 from filaviva.dev import broker43, node
-from filaviva.dev.atomic import write_text
 from filaviva.dev.child import Child
 from filaviva.dev.distribution import Distribution, system_package
 from filaviva.dev.http import answers_ok

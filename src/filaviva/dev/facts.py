@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filaviva.dev.atomic import write_json
+from filaviva.atomic import write_json
 
 # The services that have an API of their own, and its name in dev.json.
 WITH_API = {"producer": "api", "dlq-handler": "dlq", "console": "console"}

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
-from filaviva.dev.atomic import write_json
+from filaviva.atomic import write_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from filaviva.dev.atomic import write_json, write_text
+from filaviva.atomic import write_json, write_text
 
 
 def key(state: Path, postgres_url: str, create: Callable[[str], str]) -> str:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cache as once
 from pathlib import Path
 
-from filaviva.dev.atomic import write_text
+from filaviva.atomic import write_text
 from filaviva.dev.child import Child
 from filaviva.dev.identity import Identity
 from filaviva.dev.packages import Missing

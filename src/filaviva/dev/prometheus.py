@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import yaml
 
-from filaviva.dev.atomic import write_text
+from filaviva.atomic import write_text
 from filaviva.dev.observer import Observer
 from filaviva.dev.packages import require
 

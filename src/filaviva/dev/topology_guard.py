@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from filaviva.dev.atomic import write_json
+from filaviva.atomic import write_json
 from filaviva.dev.http import call
 
 

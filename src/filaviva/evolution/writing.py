@@ -1,38 +1,27 @@
 """Write a file whole or not at all: who reads it meanwhile, or after a crash, finds the old one."""
 
 import os
-import shutil
-import tempfile
+import stat
 from pathlib import Path
+from typing import Final
 
+from filaviva import atomic
 from filaviva.errors import ConfigurationError
+
+_ALL_MAY: Final = 0o666
 
 
 def write_text(path: Path, text: str) -> None:
     """Write it, with its folder; ConfigurationError says why that cannot be."""
     try:
-        _replace(path.resolve(), text)
+        file = path.resolve()
+        mode = stat.S_IMODE(file.stat().st_mode) if file.exists() else _ALL_MAY & ~_mask()
+        atomic.write_text(file, text, mode=mode)
     except OSError as refused:
         raise ConfigurationError(
             f"found {path}, which cannot be written ({refused.strerror or refused}); "
             "expected a place where files may be made and changed"
         ) from None
-
-
-def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(text)
-        if path.exists():
-            shutil.copymode(path, name)
-        else:
-            Path(name).chmod(0o666 & ~_mask())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _mask() -> int:
