@@ -1,6 +1,7 @@
 """Migrations keep what is there."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from alembic import command
@@ -57,3 +58,18 @@ async def test_a_database_of_the_first_revision_is_brought_up_with_its_jobs(
         keys = await connection.scalar(text("SELECT count(DISTINCT key) FROM filaviva.llm_calls"))
     assert (jobs, keys) == (1, 2)
     await engine.dispose()
+
+
+def test_a_process_may_migrate_several_databases_at_once(empty_databases: list[str]) -> None:
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(migrate, empty_databases))
+
+    assert [asyncio.run(revision(url)) for url in empty_databases] == [newest_revision()] * 3
+
+
+async def revision(url: str) -> str | None:
+    engine = connect(url, name="test", size=1)
+    try:
+        return await present_revision(engine)
+    finally:
+        await engine.dispose()

@@ -1,6 +1,7 @@
 """Bring the schema up to date, and tell whether it is."""
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from filaviva.database.engine import connect
 
 # Two setups at the same time must not both create tables.
 _LOCK = 0x66696C61
+# Alembic keeps what it is at for the whole process: one database at a time.
+_ALEMBIC = threading.Lock()
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -40,7 +43,8 @@ def _upgrade(connection: Connection) -> None:
     configuration = Config()
     configuration.set_main_option("script_location", str(_MIGRATIONS))
     configuration.attributes["connection"] = connection
-    command.upgrade(configuration, "head")
+    with _ALEMBIC:
+        command.upgrade(configuration, "head")
 
 
 def newest_revision() -> str:
